@@ -1,0 +1,16 @@
+"""Django's description of this app."""
+
+from django.apps import AppConfig
+
+
+class BillingConfig(AppConfig):
+    name = "billing"
+    label = "billing"
+    verbose_name = "Billing"
+
+    def ready(self) -> None:
+        """Register the meter with the work queue, and our prices with the pages below."""
+        from billing import prices, reconcilers
+
+        assert reconcilers
+        prices.register()

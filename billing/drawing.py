@@ -1,0 +1,93 @@
+"""From sums to the lines of one tenant's bill: rated, merged where one rate goes on, rounded together, digested.
+
+Pure: no Django. The same sums give the same bytes, whatever order they come in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from billing.rates import RateBook
+from billing.rating import DrawnUp, Kind, Line, UsageSum, draw_up, rate
+from portal.kernel.clock import Interval, format_rfc3339
+from portal.kernel.money import exact_sum, minor_units
+
+
+@dataclass(frozen=True, slots=True)
+class Charges:
+    """Rated lines of one tenant. ``late`` ones carry the charge period of a month that was closed before."""
+
+    current: tuple[Line, ...]
+    late: tuple[Line, ...] = ()
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Late lines first, in the order in which they are printed."""
+        return (*self.late, *self.current)
+
+    @property
+    def unpriced(self) -> tuple[Line, ...]:
+        """Lines that nobody has a price for."""
+        return tuple(line for line in self.lines if not line.is_priced)
+
+
+def charges(held: Iterable[UsageSum], idle: Iterable[UsageSum], book: RateBook) -> tuple[Line, ...]:
+    """The lines of usage and of reserved idle time; stretches with the same rate are made one."""
+    lines = rate(held, book)
+    lines += [replace(line, kind=Kind.IDLE) for line in rate(idle, book)]
+    return tuple(_merged(lines))
+
+
+def draw(found: Charges, currency: str) -> DrawnUp:
+    """All lines of the bill, rounded once and together."""
+    return draw_up(found.lines, currency)
+
+
+def digest(drawn: DrawnUp, late: int) -> str:
+    """sha256 of the bill as canonical JSON. ``late``: how many of its lines, from the first, are late."""
+    body = {
+        "currency": drawn.currency,
+        "total": str(drawn.total),
+        "lines": [
+            [
+                "late" if index < late else "", one.line.kind, one.line.subject.namespace, one.line.subject.deployment,
+                one.line.subject.cost_code, str(one.line.key or ""), format_rfc3339(one.line.segment.start),
+                format_rfc3339(one.line.segment.end), str(one.line.quantity), one.line.unit, str(one.line.unit_price),
+                str(one.line.amount), str(one.amount), one.line.rate_id, one.line.gpu_rate_id,
+            ]
+            for index, one in enumerate(drawn.lines)
+        ],
+    }  # fmt: skip
+    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def minor(amount: object, currency: str) -> int:
+    """A rounded amount in minor units of its currency."""
+    return int(exact_sum([amount]).scaleb(minor_units(currency)))  # type: ignore[list-item]
+
+
+def _merged(lines: Iterable[Line]) -> Iterable[Line]:
+    """One line per subject, kind of card and rate: segments were cut at every change of any rate."""
+    together: dict[tuple[object, ...], list[Line]] = {}
+    for line in lines:
+        key = (line.subject, line.kind, line.key, line.rate_id, line.gpu_rate_id, line.is_priced)
+        together.setdefault(key, []).append(line)
+    merged = []
+    for parts in together.values():
+        first = min(parts, key=lambda part: part.segment)
+        amounts = [part.amount for part in parts if part.amount is not None]
+        merged.append(
+            replace(
+                first,
+                segment=Interval(first.segment.start, max(part.segment.end for part in parts)),
+                quantity=exact_sum([part.quantity for part in parts]),
+                amount=exact_sum(amounts) if first.is_priced else None,
+            )
+        )
+    return sorted(
+        (line for line in merged if line.quantity or line.amount),
+        key=lambda line: (line.subject, line.kind, line.key or "", line.segment, line.rate_id, line.gpu_rate_id),
+    )

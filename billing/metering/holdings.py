@@ -1,0 +1,284 @@
+"""What a pod holds of the cards of its node: whole cards, HAMi shares, MIG slices, with the share of a card
+of each.
+
+Pure. Rules: a share is max(memory ÷ physical memory of the card, cores ÷ 100), between a millionth and a
+whole card; a MIG slice is its compute slices ÷ those of the card. Shares are exact fractions;
+`share_millionths` is floored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from fractions import Fraction
+
+from infra.evidence import ContainerEvidence, PodEvidence
+from infra.pod_devices import (
+    GPU,
+    GPU_CORES,
+    GPU_MEMORY,
+    GPU_MEMORY_PERCENT,
+    GPU_SHARED,
+    HAMI_ALLOCATED,
+    HAMI_PHASE,
+    HAMI_SCHEDULER,
+    MIG_PREFIX,
+    ContainerKind,
+    DeviceGrant,
+    mig_profile,
+    parse_hami_allocated,
+    reserved,
+)
+from infra.quantities import MIB, whole
+from infra.shares.exact import floor_millionths, hami_share, mig_compute_slices, mig_share
+from portal.kernel.money import split_units
+
+HAMI_SCHEDULERS = frozenset({HAMI_SCHEDULER})
+
+
+class Mode(StrEnum):
+    """How a card is handed out; the values of `infra.models.SharingMode`."""
+
+    WHOLE = "whole"
+    HAMI = "hami"
+    MIG = "mig"
+    TIMESLICE = "timeslice"
+
+
+class UnknownHardwareError(Exception):
+    """The share can't be computed: what is needed of the node's cards is not known. Unknown is not zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class CardFacts:
+    """A card whose identity is known. `memory_mib` is its physical memory, not what HAMi's register says it
+    hands out."""
+
+    uuid: str
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCards:
+    """The cards of one node. `memory_mib`: physical memory of a card, None = unknown.
+
+    `compute_slices`: MIG compute slices of a whole card (7; A30: 4). `single_profile`: set where the node
+    follows MIG strategy `single`, that is where `nvidia.com/gpu` stands for a slice of this profile.
+    `replicas`: pods that share a time-sliced card.
+    """
+
+    node: str
+    gpu_type: str
+    mode: Mode = Mode.WHOLE
+    memory_mib: int | None = None
+    cards: tuple[CardFacts, ...] = ()
+    compute_slices: int = 7
+    single_profile: str = ""
+    replicas: int = 1
+
+    def card_memory_mib(self, uuid: str = "") -> int:
+        """Physical MiB of that card, or of a card of this node. Raises UnknownHardwareError where nobody
+        knows."""
+        known = {card.uuid: card.memory_mib for card in self.cards}
+        memory = known.get(uuid) or self.memory_mib or max(known.values(), default=0)
+        if not memory:
+            raise UnknownHardwareError(
+                f"node {self.node}: the physical memory of its cards is not known, so no HAMi share can be computed; "
+                f"give the GPU type {self.gpu_type or '(none)'} its memory"
+            )
+        return memory
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """One device of one pod, or a part of one. Key: (pod uid, resource, ordinal); the card is bound when it
+    is known.
+
+    Requested figures: `memory_mib` and `cores` (percent) for HAMi, `slices` (compute slices) for MIG; None =
+    not asked for in these terms. `share` of a card is what is charged, exact; `device_uuid` is "" while
+    unknown. `cpu_millicores` and `host_memory_mib` are its part of the pod's CPU and memory, split by share;
+    the parts of a pod's devices add up to what the pod reserves.
+    """
+
+    resource: str
+    ordinal: int
+    mode: Mode
+    gpu_type: str
+    share: Fraction
+    profile: str = ""
+    device_uuid: str = ""
+    memory_mib: int | None = None
+    cores: int | None = None
+    slices: int | None = None
+    compute_uncapped: bool = False
+    cpu_millicores: int = 0
+    host_memory_mib: int = 0
+
+    @property
+    def share_millionths(self) -> int:
+        """The share in millionths of a card, floored, at least one."""
+        return floor_millionths(self.share)
+
+
+def holdings(
+    pod: PodEvidence, node: NodeCards | None, *, hami_schedulers: frozenset[str] = HAMI_SCHEDULERS
+) -> tuple[Holding, ...]:
+    """What the pod holds of NVIDIA cards for all its life, one entry per device; other vendors' are not
+    metered.
+
+    Raises UnknownHardwareError where the cards of its node are needed for that and not known.
+    """
+    found = _devices(pod, node, hami_schedulers)
+    weights = [holding.share for holding in found]
+    if not found:
+        return ()
+    cpu = split_units(whole(pod.request("cpu") * 1000), weights)
+    memory = split_units(whole(pod.request("memory") / MIB), weights)
+    return tuple(
+        replace(holding, cpu_millicores=millicores, host_memory_mib=mib)
+        for holding, millicores, mib in zip(found, cpu, memory, strict=True)
+    )
+
+
+def _devices(pod: PodEvidence, node: NodeCards | None, schedulers: frozenset[str]) -> list[Holding]:
+    asked = [(resource, amount) for resource, amount in pod.requests if amount > 0]
+    found: list[Holding] = []
+    for resource, amount in asked:
+        if resource.startswith(MIG_PREFIX):
+            found += _slices(resource, mig_profile(resource), whole(amount), _known(pod, node))
+    if node is not None and node.mode is Mode.HAMI and any(_is_hami(resource) for resource, _ in asked):
+        return found + _hami(pod, node, schedulers)
+    for resource, amount in asked:
+        if resource in (GPU, GPU_SHARED):
+            found += _cards(resource, whole(amount), _known(pod, node))
+    return found
+
+
+def _known(pod: PodEvidence, node: NodeCards | None) -> NodeCards:
+    if node is None:
+        raise UnknownHardwareError(
+            f"pod {pod.namespace}/{pod.name} holds cards of node {pod.node or '(none)'}, of which no card is known"
+        )
+    return node
+
+
+def _is_hami(resource: str) -> bool:
+    return resource in (GPU, GPU_MEMORY, GPU_MEMORY_PERCENT, GPU_CORES)
+
+
+def _cards(resource: str, count: int, node: NodeCards) -> list[Holding]:
+    if resource == GPU and node.single_profile:
+        return _slices(resource, node.single_profile, count, node)
+    if resource == GPU_SHARED or node.mode is Mode.TIMESLICE:
+        share, mode = Fraction(1, max(1, node.replicas)), Mode.TIMESLICE
+    else:
+        share, mode = Fraction(1), Mode.WHOLE
+    return [Holding(resource, ordinal, mode, node.gpu_type, share) for ordinal in range(count)]
+
+
+def _slices(resource: str, profile: str, count: int, node: NodeCards) -> list[Holding]:
+    slices = mig_compute_slices(profile)
+    share = mig_share(slices, node.compute_slices)
+    return [
+        Holding(resource, ordinal, Mode.MIG, node.gpu_type, share, profile=profile, slices=slices)
+        for ordinal in range(count)
+    ]
+
+
+# --- HAMi ---
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """A part of a card: MiB and percent of its cores (None: not said), on a known card or on any."""
+
+    memory_mib: int
+    cores: int | None
+    uuid: str = ""
+
+
+def _hami(pod: PodEvidence, node: NodeCards, schedulers: frozenset[str]) -> list[Holding]:
+    asks = _granted(pod, node, schedulers) or _requested(pod, node)
+    return [
+        Holding(
+            resource=GPU,
+            ordinal=ordinal,
+            mode=Mode.HAMI,
+            gpu_type=node.gpu_type,
+            share=_share(ask, node),
+            device_uuid=ask.uuid,
+            memory_mib=ask.memory_mib,
+            cores=ask.cores,
+            compute_uncapped=not ask.cores,
+        )
+        for ordinal, ask in enumerate(asks)
+    ]
+
+
+def _share(ask: _Ask, node: NodeCards) -> Fraction:
+    return hami_share(ask.memory_mib, ask.cores, node.card_memory_mib(ask.uuid))
+
+
+def _granted(pod: PodEvidence, node: NodeCards, schedulers: frozenset[str]) -> list[_Ask]:
+    """What HAMi's record says, if it may be trusted: a tenant can write that annotation too (HAMi#3041)."""
+    if pod.scheduler not in schedulers or pod.annotation(HAMI_PHASE) != "success":
+        return []
+    try:
+        entries = parse_hami_allocated(pod.annotation(HAMI_ALLOCATED))
+    except ValueError:
+        return []
+    known = {card.uuid for card in node.cards}
+    grants = [grant for entry in entries for grant in entry]
+    if not grants or any(grant.uuid not in known for grant in grants):
+        return []
+    kinds = [container.kind for container in pod.containers]
+    kinds += [ContainerKind.MAIN] * (len(entries) - len(kinds))
+    memory = reserved((kind, _per_card(entry, "memory_mib")) for kind, entry in zip(kinds, entries, strict=False))
+    cores = reserved((kind, _per_card(entry, "cores")) for kind, entry in zip(kinds, entries, strict=False))
+    order = list(dict.fromkeys(grant.uuid for grant in grants))
+    return [_Ask(whole(memory[uuid]), whole(cores[uuid]), uuid) for uuid in order]
+
+
+def _per_card(grants: Iterable[DeviceGrant], figure: str) -> dict[str, Fraction]:
+    amounts: dict[str, Fraction] = {}
+    for grant in grants:
+        amounts[grant.uuid] = amounts.get(grant.uuid, Fraction(0)) + getattr(grant, figure)
+    return amounts
+
+
+def _requested(pod: PodEvidence, node: NodeCards) -> list[_Ask]:
+    """What the containers ask for. On which cards is not known, so each part counts by itself.
+
+    Kubernetes' rule for init containers, applied to the sum of shares: the combination that holds most is
+    kept.
+    """
+    sidecars: list[_Ask] = []
+    mains: list[_Ask] = []
+    combinations: list[list[_Ask]] = []
+    for container in pod.containers:
+        asks = _container_asks(container, node)
+        if container.kind is ContainerKind.INIT:
+            combinations.append(sidecars + asks)
+        elif container.kind is ContainerKind.SIDECAR:
+            sidecars = sidecars + asks
+        else:
+            mains += asks
+    combinations.insert(0, sidecars + mains)
+    return max(combinations, key=lambda asks: sum(_share(ask, node) for ask in asks))
+
+
+def _container_asks(container: ContainerEvidence, node: NodeCards) -> list[_Ask]:
+    requests = dict(container.requests)
+    if not any(_is_hami(resource) for resource in requests):
+        return []
+    count = whole(requests.get(GPU, Fraction(1)))  # HAMi's webhook adds the 1
+    card = node.card_memory_mib()
+    if GPU_MEMORY in requests:
+        memory = whole(requests[GPU_MEMORY])
+    else:
+        memory = card * whole(requests.get(GPU_MEMORY_PERCENT, Fraction(100))) // 100
+    cores = whole(requests[GPU_CORES]) if GPU_CORES in requests else None
+    if cores is None and GPU_MEMORY not in requests and GPU_MEMORY_PERCENT not in requests:
+        cores = 100  # neither memory nor cores: HAMi gives the whole card
+    return [_Ask(memory, cores)] * count

@@ -1,0 +1,314 @@
+"""DeviceAllocations from evidence: which pods changed, what they hold, when and for whom, and what that changes."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+from django.db.models import Min, Q
+
+from billing.metering.holdings import Holding, UnknownHardwareError, holdings
+from billing.metering.intervals import Claim, Lifetime, Phase, Rules, Segment, Surroundings, lifetime, lost_intervals
+from billing.models import DeviceAllocation, MeterProgress
+from billing.services.hardware import Hardware, NodeHardware, hardware_of
+from infra.models import CapacitySpan, Cluster, NamespaceClaim, PodObservation, WatchSpan, WatchTarget
+from infra.pod_reading import load_evidence
+from portal.kernel.clock import epoch_ms, from_epoch_ms
+from portal.kernel.ids import uuid7
+from tenants.models import ModelDeployment, Tenant
+
+FAR = datetime(9000, 1, 1, tzinfo=UTC)
+"""Stands for "until further notice" while segments are made; stored as an empty ``ended_at``."""
+
+Key = tuple[UUID | None, str, str, int, str, int]
+"""Tenant, pod uid, resource, ordinal, bucket, segment: a row's key within its cluster."""
+
+_SAME = (
+    "namespace", "pod_name", "node_id", "deployment_id", "cost_code", "gpu_type_id", "sharing", "profile",
+    "device_uuid", "memory_mib", "card_memory_mib", "cores", "slices", "card_slices", "share", "cpu_millicores",
+    "host_memory_mib", "source",
+)  # fmt: skip
+"""Facts whose change re-writes the whole stretch, not only its ends."""
+
+_LOOSE = ("bound_at", "running_at", "started_at", "ended_at", "inferred", "uncapped", "first_day", "evidence_seq")
+
+_TYPES = {
+    "node_id": "uuid", "deployment_id": "uuid", "gpu_type_id": "uuid", "memory_mib": "bigint",
+    "card_memory_mib": "bigint", "cores": "int", "slices": "int", "card_slices": "int", "share": "bigint",
+    "cpu_millicores": "bigint", "host_memory_mib": "bigint", "bound_at": "timestamptz",
+    "running_at": "timestamptz", "started_at": "timestamptz", "ended_at": "timestamptz", "inferred": "boolean",
+    "uncapped": "boolean", "first_day": "boolean", "evidence_seq": "bigint",
+}  # fmt: skip
+_KEY = ("tenant_id", "pod_uid", "resource", "ordinal", "bucket", "segment")
+_REST = (*_SAME, *_LOOSE)
+
+_UPSERT = f"""
+INSERT INTO billing_deviceallocation (id, cluster_id, {", ".join(_KEY)}, {", ".join(_REST)})
+SELECT id, %s, {", ".join(_KEY)}, {", ".join(_REST)} FROM json_to_recordset(%s::json) AS r (
+    id uuid, tenant_id uuid, pod_uid text, resource text, ordinal int, bucket text, segment int,
+    {", ".join(f"{name} {_TYPES.get(name, 'text')}" for name in _REST)})
+ON CONFLICT (tenant_id, cluster_id, pod_uid, resource, ordinal, bucket, segment) DO UPDATE SET
+    {", ".join(f"{name} = excluded.{name}" for name in _REST)}
+"""  # noqa: S608  # constants only
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An allocation that is not what it was between two instants (``end`` None: from then on)."""
+
+    allocation_id: UUID
+    node_id: UUID | None
+    start: datetime
+    end: datetime | None
+
+
+@dataclass(slots=True)
+class Context:
+    """What dates a pod's holding, read once for all pods of a run."""
+
+    hardware: Hardware
+    rules: Rules
+    since: datetime | None
+    claims: dict[str, tuple[Claim, ...]]
+    lost: dict[str, list[tuple[datetime, datetime | None]]]
+    deployments: dict[UUID, tuple[UUID, str]]
+    tenant_codes: dict[UUID, str]
+    unmetered: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+def allocations_update(
+    cluster: Cluster, progress: MeterProgress, *, everything_since: datetime | None = None
+) -> list[Change]:
+    """Work evidence that is newer than ``progress.through_seq`` into allocations. Needs a system scope.
+
+    The caller stores ``progress`` (its ``unmetered`` is replaced here) and draws the usage of final hours again for
+    the changes that come back, in the same transaction.
+
+    Args:
+        everything_since: look at every pod that held something after this instant, whether it changed or not.
+    """
+    observations = _dirty(cluster, progress, everything_since)
+    if not observations:
+        return []
+    context = _context(cluster, observations)
+    wanted: dict[Key, dict[str, Any]] = {}
+    for observation in observations:
+        for key, row in _rows(observation, context):
+            wanted[key] = row
+    looked_at = {observation.uid for observation in observations}
+    # What can't be computed now keeps its last good state.
+    known = {
+        (row.tenant_id, row.pod_uid, row.resource, row.ordinal, row.bucket, row.segment): row
+        for row in DeviceAllocation.objects.filter(
+            cluster=cluster, pod_uid__in=sorted(looked_at - context.unmetered.keys())
+        )
+    }
+    progress.unmetered = {
+        uid: entry for uid, entry in progress.unmetered.items() if uid not in looked_at
+    } | context.unmetered
+    return _write(cluster, wanted, known)
+
+
+# --- which pods ------------------------------------------------------------------------------------------------------
+
+
+def _dirty(cluster: Cluster, progress: MeterProgress, since: datetime | None) -> list[PodObservation]:
+    """Pods whose evidence, namespace or node has changed; and those that could not be metered so far."""
+    seq = progress.through_seq
+    namespaces = NamespaceClaim.objects.filter(cluster=cluster, changed_seq__gt=seq).values("namespace")
+    which = Q(changed_seq__gt=seq) | Q(namespace__in=namespaces) | Q(uid__in=list(progress.unmetered))
+    lost = (
+        CapacitySpan.objects.filter(cluster=cluster, changed_seq__gt=seq, lost=True)
+        .values("node__name")
+        .annotate(first=Min("started_at"))
+    )
+    for name, first in lost.values_list("node__name", "first"):
+        which |= Q(node_name=name) & (Q(ended_at__isnull=True) | Q(ended_at__gt=first))
+    if since is not None:
+        which |= Q(gone_at__isnull=True) | Q(gone_at__gt=since)
+    return list(PodObservation.objects.filter(which, cluster=cluster).order_by("uid"))
+
+
+def _context(cluster: Cluster, observations: Sequence[PodObservation]) -> Context:
+    claims: dict[str, list[Claim]] = defaultdict(list)
+    for claim in NamespaceClaim.objects.filter(cluster=cluster).order_by("valid_from"):
+        claims[claim.namespace].append(
+            Claim(str(claim.tenant_id), claim.valid_from, claim.valid_to, claim.cost_code)
+        )
+    lost: dict[str, list[tuple[datetime, datetime | None]]] = defaultdict(list)
+    for name, start, end in CapacitySpan.objects.filter(cluster=cluster, lost=True).values_list(
+        "node__name", "started_at", "ended_at"
+    ):
+        lost[name].append((start, end))
+    since = WatchSpan.objects.filter(
+        target__cluster=cluster, target__resource=WatchTarget.Resource.PODS
+    ).aggregate(first=Min("started_at"))["first"]
+    deployment_ids = {o.deployment_id for o in observations if o.deployment_id}
+    return Context(
+        hardware=hardware_of(cluster),
+        rules=Rules(
+            starting_limit=timedelta(minutes=settings.AIF_STARTING_MINUTES),
+            system_namespaces=frozenset(cluster.system_namespaces),
+        ),
+        since=since,
+        claims={namespace: tuple(found) for namespace, found in claims.items()},
+        lost=lost,
+        deployments={
+            pk: (tenant_id, code)
+            for pk, tenant_id, code in ModelDeployment.objects.filter(pk__in=deployment_ids).values_list(
+                "pk", "tenant_id", "cost_code"
+            )
+        },
+        tenant_codes=dict(Tenant.objects.values_list("pk", "cost_code")),
+    )
+
+
+# --- what a pod holds ------------------------------------------------------------------------------------------------
+
+
+def _rows(observation: PodObservation, context: Context) -> Iterable[tuple[Key, dict[str, Any]]]:
+    """The pod's rows by key; none for a pod that never was bound, or whose share can't be computed."""
+    try:
+        pod = load_evidence(observation.evidence)
+        if not pod.node:
+            return
+        node = context.hardware.at(pod.node, pod.scheduled_at or pod.first_seen_at)
+        held = holdings(pod, node.cards if node else None)
+    except (UnknownHardwareError, ValueError) as error:
+        context.unmetered[observation.uid] = {
+            "namespace": observation.namespace, "name": observation.name, "reason": str(error),
+        }  # fmt: skip
+        return
+    life = lifetime(
+        pod,
+        Surroundings(
+            until=FAR,
+            since=context.since,
+            lost=lost_intervals(context.lost.get(pod.node, ()), FAR),
+            claims=context.claims.get(pod.namespace, ()),
+        ),
+        context.rules,
+    )
+    numbers: dict[tuple[str, str], int] = defaultdict(int)
+    for segment in life.segments:
+        if segment.phase is Phase.LOST:
+            continue
+        number = numbers[segment.tenant, segment.bucket]
+        numbers[segment.tenant, segment.bucket] += 1
+        stretch = _stretch(observation, segment, life, context)
+        tenant_id = UUID(segment.tenant) if segment.tenant else None
+        for holding in held:
+            key = (tenant_id, pod.uid, holding.resource, holding.ordinal, segment.bucket.value, number)
+            yield key, {**stretch, **_device(holding, node)}
+
+
+def _stretch(
+    observation: PodObservation, segment: Segment, life: Lifetime, context: Context
+) -> dict[str, Any]:
+    """When, and on whose account. The cost code is the deployment's, else the claim's, else the tenant's."""
+    assert life.bound_at is not None  # it has segments
+    tenant_id = UUID(segment.tenant) if segment.tenant else None
+    codes = [segment.cost_code, context.tenant_codes.get(tenant_id, "") if tenant_id else ""]
+    deployment_id = None
+    if observation.deployment_id is not None and tenant_id is not None:
+        owner, code = context.deployments.get(observation.deployment_id, (None, ""))
+        if owner == tenant_id:
+            deployment_id, codes = observation.deployment_id, [code, *codes]
+    return {
+        "deployment_id": deployment_id,
+        "cost_code": next((code for code in codes if code), ""),
+        "namespace": observation.namespace,
+        "pod_name": observation.name,
+        "bound_at": whole_ms(life.bound_at),
+        "running_at": whole_ms(life.running_at) if life.running_at else None,
+        "started_at": whole_ms(segment.interval.start),
+        "ended_at": None if segment.interval.end == FAR else whole_ms(segment.interval.end),
+        "inferred": life.inferred,
+        "first_day": life.first_day,
+        "source": observation.source,
+        "evidence_seq": observation.changed_seq,
+    }
+
+
+def _device(holding: Holding, node: NodeHardware | None) -> dict[str, Any]:
+    hami = holding.memory_mib is not None
+    return {
+        "node_id": node.node_id if node else None,
+        "gpu_type_id": node.gpu_type_id if node else None,
+        "sharing": holding.mode.value,
+        "profile": holding.profile,
+        "device_uuid": holding.device_uuid,
+        "memory_mib": holding.memory_mib,
+        "card_memory_mib": node.cards.card_memory_mib(holding.device_uuid) if node and hami else None,
+        "cores": holding.cores,
+        "slices": holding.slices,
+        "card_slices": node.cards.compute_slices if node and holding.slices is not None else None,
+        "share": holding.share_millionths,
+        "uncapped": holding.compute_uncapped,
+        "cpu_millicores": holding.cpu_millicores,
+        "host_memory_mib": holding.host_memory_mib,
+    }
+
+
+def whole_ms(instant: datetime) -> datetime:
+    """The instant floored to its millisecond: what is stored adds up wherever it is cut."""
+    return from_epoch_ms(epoch_ms(instant))
+
+
+# --- what that changes -----------------------------------------------------------------------------------------------
+
+
+def _write(
+    cluster: Cluster, wanted: Mapping[Key, dict[str, Any]], known: Mapping[Key, DeviceAllocation]
+) -> list[Change]:
+    changes: list[Change] = []
+    rows: list[dict[str, Any]] = []
+    for key, row in wanted.items():
+        old = known.get(key)
+        pk = old.pk if old else uuid7()
+        different = _difference(pk, old, row)
+        if different is not None:
+            changes.append(different)
+        if old is None or any(getattr(old, name) != row[name] for name in _REST):
+            rows.append({"id": pk, **dict(zip(_KEY, key, strict=True)), **row})
+    void = [row for key, row in known.items() if key not in wanted and row.ended_at != row.started_at]
+    changes += [Change(row.pk, row.node_id, row.started_at, row.ended_at) for row in void]
+    with connection.cursor() as cursor:
+        if rows:
+            cursor.execute(_UPSERT, [cluster.pk, json.dumps(rows, default=_plain)])
+        if void:
+            cursor.execute(
+                "UPDATE billing_deviceallocation SET ended_at = started_at WHERE id = ANY(%s)",
+                [[row.pk for row in void]],
+            )
+    return changes
+
+
+def _difference(pk: UUID, old: DeviceAllocation | None, row: Mapping[str, Any]) -> Change | None:
+    """From when until when the stretch is not what it was; None where it is."""
+    start, end = row["started_at"], row["ended_at"]
+    if old is None:
+        return Change(pk, row["node_id"], start, end) if start != end else None
+    ends = (old.ended_at or FAR, end or FAR)
+    if any(getattr(old, name) != row[name] for name in _SAME):
+        first, last = min(old.started_at, start), max(ends)
+    elif old.started_at != start and ends[0] != ends[1]:
+        first, last = min(old.started_at, start), max(ends)
+    elif old.started_at != start:
+        first, last = min(old.started_at, start), max(old.started_at, start)
+    elif ends[0] != ends[1]:
+        first, last = min(ends), max(ends)
+    else:
+        return None
+    return Change(pk, row["node_id"], first, None if last == FAR else last)
+
+
+def _plain(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -1,0 +1,79 @@
+"""The cards of a cluster's nodes as they were at an instant, in the form that metering computes shares from."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from billing.metering.holdings import CardFacts, Mode, NodeCards
+from infra.models import CapacitySpan, Cluster, Device, Node
+
+REPLICAS = "nvidia.com/gpu.replicas"
+"""Label of GPU feature discovery: pods that share a time-sliced card."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHardware:
+    """A node, its GPU type, and its cards."""
+
+    node_id: UUID
+    gpu_type_id: UUID | None
+    cards: NodeCards
+
+
+@dataclass(slots=True)
+class Hardware:
+    """A cluster's nodes by name; a node made again under its name is another row."""
+
+    nodes: dict[str, list[Node]]
+    spans: dict[UUID, list[CapacitySpan]]
+    devices: dict[UUID, list[Device]]
+    seen: dict[tuple[UUID, UUID | None], NodeHardware]
+
+    def at(self, name: str, instant: datetime) -> NodeHardware | None:
+        """The node of that name at an instant; None where no such node was ever seen."""
+        rows = self.nodes.get(name)
+        if not rows:
+            return None
+        node = next((row for row in reversed(rows) if row.first_seen_at <= instant), rows[0])
+        spans = self.spans.get(node.pk, [])
+        span = next((row for row in reversed(spans) if row.started_at <= instant), spans[0] if spans else None)
+        key = (node.pk, span.pk if span else None)
+        if key not in self.seen:
+            self.seen[key] = self._build(node, span)
+        return self.seen[key]
+
+    def _build(self, node: Node, span: CapacitySpan | None) -> NodeHardware:
+        gpu_type = (span.gpu_type if span else None) or (node.pool.gpu_type if node.pool else None)
+        sharing = span.sharing if span else node.pool.sharing if node.pool else Mode.WHOLE
+        replicas = str(node.labels.get(REPLICAS, ""))
+        return NodeHardware(
+            node.pk,
+            gpu_type.pk if gpu_type else None,
+            NodeCards(
+                node=node.name,
+                gpu_type=gpu_type.slug if gpu_type else "",
+                mode=Mode(sharing),
+                memory_mib=gpu_type.memory_mib if gpu_type else None,
+                cards=tuple(CardFacts(d.uuid, d.memory_mib) for d in self.devices.get(node.pk, [])),
+                compute_slices=gpu_type.compute_slices if gpu_type else 7,
+                single_profile=node.mig_profile,
+                replicas=int(replicas) if replicas.isdecimal() else 1,
+            ),
+        )
+
+
+def hardware_of(cluster: Cluster) -> Hardware:
+    """Read the cluster's nodes, spans and cards: four queries."""
+    nodes: dict[str, list[Node]] = defaultdict(list)
+    for node in Node.objects.filter(cluster=cluster).select_related("pool__gpu_type").order_by("first_seen_at"):
+        nodes[node.name].append(node)
+    spans: dict[UUID, list[CapacitySpan]] = defaultdict(list)
+    for span in CapacitySpan.objects.filter(cluster=cluster).select_related("gpu_type").order_by("started_at"):
+        spans[span.node_id].append(span)
+    devices: dict[UUID, list[Device]] = defaultdict(list)
+    for device in Device.objects.filter(cluster=cluster):
+        devices[device.node_id].append(device)
+    return Hardware(nodes, spans, devices, {})

@@ -1,0 +1,253 @@
+"""The meter of one cluster: evidence into allocations, final hours into usage and capacity. Safe to repeat and to kill.
+
+One transaction works new evidence in, and sets right what it changes of hours that were written already. Then each
+chunk of hours that became final is a transaction of its own. ``MeterProgress`` moves on with the rows that it speaks
+of, so a kill at any point leaves nothing half done; and because usage is written as a difference, doing a step twice
+adds nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import Min, Q
+
+from billing.models import DeviceAllocation, MeterProgress
+from billing.services.allocations import Change, allocations_update
+from billing.services.capacity import capacity_write
+from billing.services.cuts import cuts_within
+from billing.services.usage import idle_usage_write, slots_of, usage_write
+from infra.models import CapacitySpan, Cluster
+from portal.kernel.clock import HOUR, Interval, format_rfc3339, hour_start, parse_rfc3339, utcnow
+from portal.kernel.scoping import system_scope
+
+Scope = Callable[[], AbstractContextManager[None]]
+
+ROWS_PER_CHUNK = 100_000
+"""About how many usage rows one transaction writes: it bounds what a kill repeats, and how long locks are held."""
+MOST_HOURS = 48
+
+_SNAPSHOT = """
+SELECT coalesce((SELECT value FROM infra_changecounter WHERE cluster_id = %(cluster)s), 0),
+    CASE WHEN count(*) FILTER (WHERE watermark IS NULL) = 0 THEN min(watermark) END
+FROM infra_watchtarget WHERE cluster_id = %(cluster)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Metered:
+    """What a run did. ``done`` is false where its time was up first."""
+
+    rows: int
+    final_until: datetime | None
+    done: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Evidence up to ``seq`` is there, and with it everything that happened before ``watermark``."""
+
+    seq: int
+    watermark: datetime | None
+
+
+def snapshot_of(cluster_id: UUID) -> Snapshot:
+    """Both figures by one statement, so they belong together. An unwatched target: no watermark, no final hour."""
+    with connection.cursor() as cursor:
+        cursor.execute(_SNAPSHOT, {"cluster": cluster_id})
+        row = cursor.fetchone()
+        assert row is not None
+        return Snapshot(*row)
+
+
+def meter_cluster(
+    cluster_id: UUID,
+    *,
+    scope: Scope | None = None,
+    budget_seconds: float = 25.0,
+    until: datetime | None = None,
+) -> Metered:
+    """Work in what is new, and write the hours that have become final.
+
+    Args:
+        scope: opens the transaction of each step (a fenced one in a worker); default: a system scope.
+        budget_seconds: after so long no further chunk of hours is begun.
+        until: no hour from here on is taken for final (default: what the watermarks say).
+    """
+    scope = scope or (lambda: system_scope("metering"))
+    started = time.monotonic()
+    with scope():
+        cluster = Cluster.objects.get(pk=cluster_id)
+        progress = _lock(cluster)
+        snapshot = snapshot_of(cluster_id)
+        rows = _work_in(cluster, progress, snapshot)
+    final = hour_start(min(snapshot.watermark, until or snapshot.watermark)) if snapshot.watermark else None
+    while final is not None:
+        if time.monotonic() - started > budget_seconds:
+            return Metered(rows, final, done=False)
+        with scope():
+            progress = _lock(cluster)
+            window = _next_window(cluster, progress, final)
+            if window is None:
+                return Metered(rows, progress.final_until)
+            rows += _write_hours(cluster, progress, window)
+    return Metered(rows, None)
+
+
+def meter_again(cluster_id: UUID, window: Interval, *, scope: Scope | None = None) -> Metered:
+    """Look at all evidence of these hours again, and add what their usage lacks (0 rows where it lacks nothing).
+
+    For facts that carry no change number: a GPU type that got its memory, a corrected cost code. Only hours that were
+    written before are touched.
+    """
+    scope = scope or (lambda: system_scope("metering again"))
+    with scope():
+        cluster = Cluster.objects.get(pk=cluster_id)
+        progress = _lock(cluster)
+        snapshot = snapshot_of(cluster_id)
+        rows = _work_in(cluster, progress, snapshot, everything_since=window.start)
+    at = hour_start(window.start)
+    while True:
+        with scope():
+            progress = _lock(cluster)
+            end = min(window.end, progress.final_until or at)
+            if at >= end:
+                return Metered(rows, progress.final_until)
+            chunk = Interval(at, min(hour_start(end), at + HOUR * _chunk_hours(cluster, at)))
+            if chunk.is_empty:
+                return Metered(rows, progress.final_until)
+            rows += _write(cluster, progress, chunk)
+            at = chunk.end
+
+
+def _lock(cluster: Cluster) -> MeterProgress:
+    MeterProgress.objects.bulk_create([MeterProgress(cluster=cluster)], ignore_conflicts=True)
+    return MeterProgress.objects.select_for_update().get(cluster=cluster)
+
+
+# --- evidence --------------------------------------------------------------------------------------------------------
+
+
+def _work_in(
+    cluster: Cluster, progress: MeterProgress, snapshot: Snapshot, everything_since: datetime | None = None
+) -> int:
+    """New evidence into allocations; what that changes of written hours is set right. Answers rows of usage added."""
+    if snapshot.seq == progress.through_seq and not progress.unmetered and everything_since is None:
+        return _recut(cluster, progress)
+    changes = allocations_update(cluster, progress, everything_since=everything_since)
+    nodes = dict(
+        CapacitySpan.objects.filter(cluster=cluster, changed_seq__gt=progress.through_seq)
+        .values_list("node_id")
+        .annotate(first=Min("started_at"))
+    )
+    rows = _recut(cluster, progress) + _redo(cluster, progress, changes, nodes)
+    progress.through_seq = max(progress.through_seq, snapshot.seq)
+    progress.updated_at = utcnow()
+    progress.save()
+    return rows
+
+
+def _redo(
+    cluster: Cluster, progress: MeterProgress, changes: Iterable[Change], nodes: dict[UUID, datetime]
+) -> int:
+    """Write again what is final already and touched by the changes."""
+    final = progress.final_until
+    if final is None:
+        return 0
+    late = [change for change in changes if change.start < final]
+    late_nodes = {node: start for node, start in nodes.items() if start < final}
+    if not late and not late_nodes:
+        return 0
+    start = hour_start(min([change.start for change in late] + list(late_nodes.values())))
+    ends = [min(final, change.end or final) for change in late] + ([final] if late_nodes else [])
+    end = max(ends)
+    window = Interval(start, min(final, end if end == hour_start(end) else hour_start(end) + HOUR))
+    if window.is_empty:
+        return 0
+    node_ids = late_nodes.keys() | {change.node_id for change in late if change.node_id is not None}
+    slots = slots_of(window, _cuts(progress))
+    physical = capacity_write(cluster.pk, slots, node_ids)
+    # What one pod occupies may change what its neighbours on the card do.
+    ids = set(
+        DeviceAllocation.objects.filter(_overlapping(window), cluster=cluster, node_id__in=node_ids).values_list(
+            "id", flat=True
+        )
+    )
+    ids |= {change.allocation_id for change in late}
+    rows = usage_write(cluster.pk, slots, allocation_ids=ids, physical=physical)
+    if progress.metered_from is None or window.start < progress.metered_from:
+        progress.metered_from = window.start
+    return rows + idle_usage_write(cluster.pk, window, node_ids=sorted(node_ids))
+
+
+def _recut(cluster: Cluster, progress: MeterProgress) -> int:
+    """Cut written hours anew where a rate or period edge inside them has come or gone."""
+    if progress.final_until is None or progress.metered_from is None:
+        return 0
+    known = set(_cuts(progress))
+    wanted = set(cuts_within(Interval(progress.metered_from, progress.final_until)))
+    if known == wanted:
+        return 0
+    progress.cuts = sorted(format_rfc3339(cut) for cut in wanted)
+    rows = 0
+    for hour in sorted({hour_start(cut) for cut in known ^ wanted}):
+        rows += _write(cluster, progress, Interval(hour, hour + HOUR))
+    progress.save()
+    return rows
+
+
+# --- final hours -----------------------------------------------------------------------------------------------------
+
+
+def _next_window(cluster: Cluster, progress: MeterProgress, final: datetime) -> Interval | None:
+    """The next hours to write, no more than a chunk; None when all final hours are there."""
+    start = progress.final_until or _first_hour(cluster)
+    if start is None or start >= final:
+        return None
+    return Interval(start, min(final, start + HOUR * _chunk_hours(cluster, start)))
+
+
+def _first_hour(cluster: Cluster) -> datetime | None:
+    firsts = [
+        model.objects.filter(cluster=cluster).aggregate(first=Min("started_at"))["first"]  # type: ignore[attr-defined]
+        for model in (DeviceAllocation, CapacitySpan)
+    ]
+    known = [first for first in firsts if first is not None]
+    return hour_start(min(known)) if known else None
+
+
+def _chunk_hours(cluster: Cluster, start: datetime) -> int:
+    day = Interval(start, start + HOUR)
+    held = DeviceAllocation.objects.filter(_overlapping(day), cluster=cluster).count()
+    return max(1, min(MOST_HOURS, ROWS_PER_CHUNK // (held + 1)))
+
+
+def _write_hours(cluster: Cluster, progress: MeterProgress, window: Interval) -> int:
+    cuts = set(_cuts(progress)) | set(cuts_within(window))
+    progress.cuts = sorted(format_rfc3339(cut) for cut in cuts)
+    rows = _write(cluster, progress, window)
+    progress.metered_from = progress.metered_from or window.start
+    progress.final_until = window.end
+    progress.updated_at = utcnow()
+    progress.save()
+    return rows
+
+
+def _write(cluster: Cluster, progress: MeterProgress, window: Interval) -> int:
+    slots = slots_of(window, _cuts(progress))
+    physical = capacity_write(cluster.pk, slots)
+    return usage_write(cluster.pk, slots, physical=physical) + idle_usage_write(cluster.pk, window)
+
+
+def _cuts(progress: MeterProgress) -> list[datetime]:
+    return [parse_rfc3339(text) for text in progress.cuts]
+
+
+def _overlapping(window: Interval) -> Q:
+    return Q(started_at__lt=window.end) & (Q(ended_at__isnull=True) | Q(ended_at__gt=window.start))

@@ -1,0 +1,82 @@
+"""What a pod takes from the cards of its node, as the ledger counts it. Pure: no Django, no cluster.
+
+A ledger errs on the full side: what a pod asked for counts from the moment it is bound, whether it runs or not.
+What is billed is another question (``billing.metering``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from infra.evidence import PodEvidence
+from infra.pod_devices import (
+    GPU,
+    GPU_CORES,
+    GPU_MEMORY,
+    GPU_MEMORY_PERCENT,
+    GPU_SHARED,
+    HAMI_ALLOCATED,
+    HAMI_SCHEDULER,
+    mig_profile,
+    parse_hami_allocated,
+)
+from infra.quantities import whole
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """One of: ``cards`` whole cards; ``slices`` of a MIG ``profile``; memory and cores of the card ``uuid``.
+
+    ``unpinned``: shares of cards of which it is not known which ones; nothing may be promised beside them.
+    """
+
+    cards: int = 0
+    profile: str = ""
+    slices: int = 0
+    uuid: str = ""
+    memory_mib: int = 0
+    cores: int = 0
+    unpinned: int = 0
+
+
+def held_by(pod: PodEvidence) -> tuple[Hold, ...]:
+    """What the pod takes; empty for a pod that asks for no NVIDIA device, or is bound to no node yet."""
+    if not pod.node:
+        return ()
+    holds = [
+        Hold(profile=profile, slices=whole(amount))
+        for resource, amount in pod.requests
+        if (profile := mig_profile(resource)) and amount > 0
+    ]
+    cards = whole(pod.request(GPU) + pod.request(GPU_SHARED))
+    shares = any(pod.request(name) for name in (GPU_MEMORY, GPU_MEMORY_PERCENT, GPU_CORES))
+    if pod.scheduler == HAMI_SCHEDULER:
+        holds += _hami(pod, max(cards, 1) if shares else cards)
+    elif shares:
+        holds.append(Hold(unpinned=max(cards, 1)))
+    elif cards:
+        holds.append(Hold(cards=cards))
+    return tuple(holds)
+
+
+def _hami(pod: PodEvidence, cards: int) -> list[Hold]:
+    try:
+        containers = parse_hami_allocated(pod.annotation(HAMI_ALLOCATED))
+    except ValueError:
+        containers = ()
+    grants = [grant for container in containers for grant in container]
+    if grants:
+        return [Hold(uuid=grant.uuid, memory_mib=grant.memory_mib, cores=grant.cores) for grant in grants]
+    return [Hold(unpinned=cards)] if cards else []
+
+
+def dump_holds(holds: tuple[Hold, ...]) -> list[dict[str, Any]]:
+    """Holds as JSON, without what is empty."""
+    return [{key: value for key, value in asdict(hold).items() if value} for hold in holds]
+
+
+def load_holds(data: Iterable[Mapping[str, Any]]) -> tuple[Hold, ...]:
+    """The inverse of :func:`dump_holds`."""
+    return tuple(Hold(**each) for each in data)

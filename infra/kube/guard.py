@@ -1,0 +1,40 @@
+"""Whether a cluster may be written to, asked of the database at the moment of the write."""
+
+from uuid import UUID
+
+from django.conf import settings
+
+from infra.kube.errors import Call, ClusterAbandoned, ClusterPaused, ObserveOnly
+from infra.models import Cluster
+
+
+def require_writable(cluster_id: UUID | None, call: Call) -> None:
+    """Raise unless the cluster is in manage mode, not paused, not abandoned, and writing is not stopped.
+
+    Args:
+        cluster_id: ``None``: a cluster that is not connected yet.
+
+    Raises:
+        ObserveOnly, ClusterPaused, ClusterAbandoned: with a sentence; nothing was sent.
+    """
+    if settings.AIF_STOP_WRITES:
+        raise ClusterPaused(
+            call,
+            f"All writing to clusters is stopped (AIF_STOP_WRITES is set), so {call.what} on {call.cluster} waits.",
+        )
+    row = Cluster.objects.filter(pk=cluster_id).values("mode", "paused", "abandoned_at").first()
+    if row is None:
+        raise ObserveOnly(call, f"Cluster {call.cluster} is not connected, so nothing is written to it.")
+    if row["abandoned_at"] is not None:
+        raise ClusterAbandoned(call, f"Cluster {call.cluster} was abandoned; nothing is written to it any more.")
+    if row["mode"] != Cluster.Mode.MANAGE:
+        raise ObserveOnly(
+            call,
+            f"Cluster {call.cluster} is in observe mode and never written to: {call.verb} of {call.what} "
+            "was not sent. Switch it to manage if the portal shall deploy there.",
+        )
+    if row["paused"]:
+        raise ClusterPaused(
+            call,
+            f"Writing to cluster {call.cluster} is paused, so {call.what} waits. Resume the cluster to go on.",
+        )

@@ -1,0 +1,278 @@
+"""What a Node object says about its cards, as plain data. Pure: no Django, no Kubernetes client.
+
+Sources: GPU feature discovery's labels (NVIDIA k8s-device-plugin, ``docs/gpu-feature-discovery``), the device plugin's
+resources, HAMi's register. Labels lag behind reality, so the number of cards is compared with the resources.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from fractions import Fraction
+from typing import Any
+
+from infra.card_catalogue import architecture_of, instances_per_card, known_card, split_product
+from infra.hami_register import REGISTER, RegisteredCard, cordoned, parse_register
+from infra.pod_devices import GPU, GPU_SHARED, MIG_PREFIX, is_gpu
+from infra.quantities import parse_quantity, whole
+from portal.kernel.clock import parse_rfc3339
+
+LABEL_PREFIXES = (
+    "nvidia.com/",
+    "amd.com/",
+    "hami.io/",
+    "modelplane.ai/",
+    "aifactory.dev/",
+    "kubernetes.io/",
+    "node.kubernetes.io/",
+    "topology.kubernetes.io/",
+    "topology.k8s.aws/",
+    "network.topology.nvidia.com/",
+    "fabric.topograph.run/",
+    "accelerator.topograph.run/",
+    "cloud.google.com/",
+    "eks.amazonaws.com/",
+    "kubernetes.azure.com/",
+    "feature.node.kubernetes.io/pci-",
+)
+_GFD = "nvidia.com/gpu."
+_SHARES = re.compile(r"nvidia\.com/gpu(mem|mem-percentage|cores)")
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """One node as its object says.
+
+    ``cards`` are physical cards, ``unavailable`` how many of them can't be handed out now, and why; ``sharing`` is
+    ``whole``, ``hami``, ``mig`` or ``timeslice``. ``memory_mib``: physical memory of a card, 0 = not known.
+    ``ready``: None = Unknown. ``ready_since``: when the condition became what it is.
+    ``mig_profile``: strategy single; then ``nvidia.com/gpu`` counts slices of it.
+    """
+
+    uid: str
+    name: str
+    resource_version: str
+    created_at: datetime | None
+    ready: bool | None
+    ready_since: datetime | None
+    ready_message: str
+    unschedulable: bool
+    taints: tuple[Mapping[str, str], ...]
+    labels: Mapping[str, str] = field(repr=False)
+    allocatable: Mapping[str, str]
+    capacity: Mapping[str, str]
+    sharing: str = "whole"
+    product: str = ""
+    memory_mib: int = 0
+    architecture: str = ""
+    compute_capability: str = ""
+    compute_slices: int = 0
+    mig_profile: str = ""
+    cards: int = 0
+    unavailable: int = 0
+    reason: str = ""
+    registered: tuple[RegisteredCard, ...] = ()
+
+    @property
+    def has_cards(self) -> bool:
+        """Whether the node shows any accelerator."""
+        return self.cards > 0
+
+    @property
+    def nvidia(self) -> bool:
+        """Whether the cards are NVIDIA's; those of other vendors are seen, not enforced and not priced."""
+        return bool(self.product) or any(key.startswith("nvidia.com/") for key in self.capacity)
+
+
+    @property
+    def digest(self) -> str:
+        """Of everything but the version: equal digests, equal facts."""
+        said = asdict(replace(self, resource_version=""))
+        return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
+
+    def stored_labels(self, also: frozenset[str] = frozenset()) -> dict[str, str]:
+        """The labels that are kept: those of the allow-list, and those that a pool's selector names."""
+        return {k: v for k, v in self.labels.items() if k.startswith(LABEL_PREFIXES) or k in also}
+
+
+def read_node(node: Mapping[str, Any]) -> NodeFacts:
+    """Facts from one Node object (JSON as the API server sends it).
+
+    Raises ValueError naming the node and what can't be read. A HAMi register that can't be read does not raise: the
+    node's cards then count as unavailable, with that reason.
+    """
+    meta, spec, status = node.get("metadata") or {}, node.get("spec") or {}, node.get("status") or {}
+    name, uid = meta.get("name"), meta.get("uid")
+    if not name or not uid:
+        raise ValueError(f"node {name or '?'}: metadata.name or metadata.uid is missing")
+    labels: dict[str, str] = {str(k): str(v) for k, v in (meta.get("labels") or {}).items()}
+    ready = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), {})
+    since = ready.get("lastTransitionTime")
+    created = meta.get("creationTimestamp")
+    facts = NodeFacts(
+        uid=str(uid),
+        name=str(name),
+        resource_version=str(meta.get("resourceVersion") or ""),
+        created_at=parse_rfc3339(created) if created else None,
+        ready={"True": True, "False": False}.get(str(ready.get("status"))),
+        ready_since=parse_rfc3339(since) if since else None,
+        ready_message=str(ready.get("message") or ready.get("reason") or ""),
+        unschedulable=bool(spec.get("unschedulable")),
+        taints=tuple(
+            {key: str(taint[key]) for key in ("key", "value", "effect") if taint.get(key)}
+            for taint in spec.get("taints") or ()
+        ),
+        labels=labels,
+        allocatable=_resources(status.get("allocatable")),
+        capacity=_resources(status.get("capacity")),
+    )
+    try:
+        return _availability(_cards(facts, meta.get("annotations") or {}))
+    except ValueError as error:
+        raise ValueError(f"node {name}: {error}") from error
+
+
+def _resources(values: Any) -> dict[str, str]:
+    return {
+        str(key): str(value)
+        for key, value in (values or {}).items()
+        if key in ("cpu", "memory", "pods") or is_gpu(key) or _SHARES.fullmatch(key)
+    }
+
+
+def count(values: Mapping[str, str], resource: str) -> int:
+    """A resource of a node as a whole number; 0 where it is not there."""
+    return whole(parse_quantity(values.get(resource, "0")))
+
+
+def _number(labels: Mapping[str, str], name: str) -> int:
+    text = labels.get(_GFD + name, "")
+    return int(text) if text.isdecimal() else 0
+
+
+def _cards(facts: NodeFacts, annotations: Mapping[str, str]) -> NodeFacts:
+    labels = facts.labels
+    product, single_profile = split_product(labels.get(_GFD + "product", ""))
+    register_error = ""
+    registered: tuple[RegisteredCard, ...] = ()
+    if annotations.get(REGISTER, "").strip():
+        try:
+            registered = parse_register(annotations[REGISTER])
+        except ValueError as error:
+            register_error = f"HAMi's register can't be read: {error}"
+    if registered and not product:
+        product = registered[0].type.removeprefix("NVIDIA-").replace(" ", "-")
+    known = known_card(product)
+    memory = _number(labels, "memory")
+    if single_profile or not memory:
+        memory = known.memory_mib if known else 0
+    major, minor = labels.get(_GFD + "compute.major", ""), labels.get(_GFD + "compute.minor", "")
+    capability = f"{major}.{minor}.0" if major and minor else known.capability if known else ""
+    facts = replace(
+        facts,
+        product=product,
+        memory_mib=memory,
+        architecture=architecture_of(labels.get(_GFD + "family", ""), product),
+        compute_capability=capability,
+        compute_slices=known.compute_slices if known else 0,
+        mig_profile=single_profile,
+    )
+    shown = count(facts.capacity, GPU) + count(facts.capacity, GPU_SHARED)
+    labelled = _number(labels, "count")
+    profiles = {key.removeprefix(MIG_PREFIX) for key in facts.capacity if key.startswith(MIG_PREFIX)}
+    if registered or register_error:
+        return _hami(replace(facts, sharing="hami"), registered, register_error, cordoned(annotations), labelled)
+    if single_profile:
+        per_card = instances_per_card(single_profile, product, memory)
+        slices = max(shown, labelled)
+        usable = count(facts.allocatable, GPU)
+        return replace(
+            facts, sharing="mig", cards=-(-slices // per_card), unavailable=(slices - usable) // per_card
+        )
+    if any(count(facts.capacity, MIG_PREFIX + profile) for profile in profiles):
+        return _mixed(facts, profiles, labelled)
+    replicas = max(1, _number(labels, "replicas"))
+    if replicas > 1 or count(facts.capacity, GPU_SHARED):
+        cards = labelled or -(-shown // replicas)
+        usable = count(facts.allocatable, GPU) + count(facts.allocatable, GPU_SHARED)
+        return replace(facts, sharing="timeslice", cards=cards, unavailable=max(0, cards - -(-usable // replicas)))
+    if GPU not in facts.capacity and labelled:
+        # No device plugin speaks for the cards (they are handed out by DRA, or it has not started): not a fault.
+        return replace(facts, cards=labelled)
+    if GPU in facts.capacity or labelled:
+        cards = max(shown, labelled)
+        return replace(facts, cards=cards, unavailable=cards - min(cards, count(facts.allocatable, GPU)))
+    others = [key for key in facts.capacity if is_gpu(key)]
+    cards = sum(count(facts.capacity, key) for key in others)
+    return replace(
+        facts, cards=cards, unavailable=max(0, cards - sum(count(facts.allocatable, key) for key in others))
+    )
+
+
+def _mixed(facts: NodeFacts, profiles: set[str], labelled: int) -> NodeFacts:
+    """MIG strategy mixed: slices under their own names, whole cards beside them as ``nvidia.com/gpu``."""
+
+    def cut(values: Mapping[str, str]) -> Fraction:
+        return sum(
+            (
+                Fraction(
+                    count(values, MIG_PREFIX + profile),
+                    instances_per_card(profile, facts.product, facts.memory_mib),
+                )
+                for profile in profiles
+            ),
+            Fraction(0),
+        )
+
+    whole_cards = count(facts.capacity, GPU)
+    cards = max(labelled, whole_cards + whole(cut(facts.capacity)))
+    missing = cut(facts.capacity) - cut(facts.allocatable)
+    lost = whole_cards - min(whole_cards, count(facts.allocatable, GPU)) + whole(max(missing, Fraction(0)))
+    return replace(facts, sharing="mig", cards=cards, unavailable=min(cards, lost))
+
+
+def _hami(
+    facts: NodeFacts,
+    registered: tuple[RegisteredCard, ...],
+    error: str,
+    cordon: frozenset[str],
+    labelled: int,
+) -> NodeFacts:
+    """HAMi: cards are those of the register; ``nvidia.com/gpu`` is cards times slots and says nothing of them."""
+    cards = len(registered) or labelled
+    broken = sum(1 for card in registered if not card.healthy)
+    held_back = sum(1 for card in registered if card.healthy and card.uuid in cordon)
+    reasons = [error] if error else []
+    if broken:
+        reasons.append(f"{broken} of {cards} cards unhealthy in HAMi's register")
+    if held_back:
+        reasons.append(f"{held_back} of {cards} cards cordoned in HAMi")
+    registered = tuple(replace(card, healthy=card.healthy and card.uuid not in cordon) for card in registered)
+    return replace(
+        facts,
+        registered=registered,
+        cards=cards,
+        unavailable=cards if error else broken + held_back,
+        reason="; ".join(reasons),
+    )
+
+
+def _availability(facts: NodeFacts) -> NodeFacts:
+    """What the node's state does to all of its cards. What pods hold stays theirs, unless the node is lost."""
+    if not facts.cards:
+        return replace(facts, unavailable=0, reason="")
+    if facts.ready is None:
+        return replace(facts, unavailable=facts.cards, reason="node lost: Ready is Unknown")
+    if facts.ready is False:
+        reason = f"node suspect: Ready is False: {facts.ready_message}".rstrip(": ")
+        return replace(facts, unavailable=facts.cards, reason=reason[:200])
+    if facts.unschedulable:
+        return replace(facts, unavailable=facts.cards, reason="node cordoned")
+    if facts.unavailable and not facts.reason:
+        reason = f"{facts.unavailable} of {facts.cards} cards not allocatable"
+        return replace(facts, unavailable=min(facts.cards, facts.unavailable), reason=reason)
+    return replace(facts, unavailable=min(facts.cards, facts.unavailable), reason=facts.reason[:200])

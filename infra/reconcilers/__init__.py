@@ -1,0 +1,5 @@
+"""What the work queue runs for the fleet; importing registers it."""
+
+from infra.reconcilers import cluster
+
+__all__ = ["cluster"]

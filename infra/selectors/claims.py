@@ -1,0 +1,63 @@
+"""Whose a namespace was, when; and which namespaces with cards are nobody's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Count, Exists, Max, Min, OuterRef, Q, QuerySet
+
+from infra.models import Cluster, NamespaceClaim, PodObservation
+from portal.kernel.clock import Interval
+
+
+def claims_for(cluster: Cluster, window: Interval) -> list[NamespaceClaim]:
+    """The claims that hold somewhere in the window, by namespace and time. A claim holds in [from, to)."""
+    return list(
+        NamespaceClaim.objects.filter(
+            Q(valid_to__isnull=True) | Q(valid_to__gt=window.start), cluster=cluster, valid_from__lt=window.end
+        ).order_by("namespace", "valid_from")
+    )
+
+
+def open_claims(cluster: Cluster) -> QuerySet[NamespaceClaim]:
+    """The claims without an end."""
+    return NamespaceClaim.objects.filter(cluster=cluster, valid_to__isnull=True).order_by("namespace")
+
+
+@dataclass(frozen=True, slots=True)
+class UnmappedNamespace:
+    """A namespace with pods that asked for cards and that no tenant pays for now. ``live``: pods that are there."""
+
+    cluster: str
+    namespace: str
+    pods: int
+    live: int
+    first_seen_at: datetime
+    last_bound_at: datetime | None
+
+
+def unmapped_namespaces(clusters: Sequence[Cluster]) -> list[UnmappedNamespace]:
+    """Namespaces without an open claim whose pods asked for cards; those with most live pods first. System namespaces
+    are left out: their time is overhead, not a gap."""
+    claimed = NamespaceClaim.objects.filter(
+        cluster=OuterRef("cluster"), namespace=OuterRef("namespace"), valid_to__isnull=True
+    )
+    found: list[UnmappedNamespace] = []
+    for cluster in clusters:
+        rows = (
+            PodObservation.objects.filter(~Exists(claimed), cluster=cluster)
+            .exclude(namespace__in=cluster.system_namespaces)
+            .values("namespace")
+            .annotate(
+                pods=Count("pk"),
+                live=Count("pk", filter=Q(ended_at__isnull=True, gone_at__isnull=True)),
+                first=Min("first_seen_at"),
+                bound=Max("scheduled_at"),
+            )
+        )
+        found += [
+            UnmappedNamespace(cluster.slug, r["namespace"], r["pods"], r["live"], r["first"], r["bound"]) for r in rows
+        ]
+    return sorted(found, key=lambda one: (-one.live, -one.pods, one.cluster, one.namespace))

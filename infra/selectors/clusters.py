@@ -1,0 +1,53 @@
+"""Sites and clusters, read. They are no tenant's: the edge checks who may see them."""
+
+from datetime import datetime
+
+from django.db.models import QuerySet
+
+from infra.models import Cluster, Site
+from portal.kernel.problems import NotFound
+
+
+def site_list() -> QuerySet[Site]:
+    """All sites by slug."""
+    return Site.objects.order_by("slug")
+
+
+def site_by_slug(slug: str) -> Site:
+    """One site.
+
+    Raises:
+        NotFound: there is none of that slug.
+    """
+    site = Site.objects.filter(slug=slug).first()
+    if site is None:
+        raise NotFound(f"There is no site {slug}.")
+    return site
+
+
+def cluster_list(*, abandoned: bool = False) -> QuerySet[Cluster]:
+    """Connected clusters by slug, with their sites; the abandoned ones too if asked."""
+    clusters = Cluster.objects.select_related("site").order_by("slug")
+    return clusters if abandoned else clusters.filter(abandoned_at__isnull=True)
+
+
+def cluster_by_slug(slug: str) -> Cluster:
+    """One cluster, abandoned or not.
+
+    Raises:
+        NotFound: there is none of that slug.
+    """
+    cluster = Cluster.objects.select_related("site").filter(slug=slug).first()
+    if cluster is None:
+        raise NotFound(f"There is no cluster {slug}.")
+    return cluster
+
+
+def cluster_managed() -> QuerySet[Cluster]:
+    """Clusters that may be written to now."""
+    return cluster_list().filter(mode=Cluster.Mode.MANAGE, paused=False)
+
+
+def cluster_unseen_since(moment: datetime) -> QuerySet[Cluster]:
+    """Connected clusters that have not answered since ``moment``."""
+    return cluster_list().exclude(last_seen_at__gte=moment)

@@ -1,0 +1,8 @@
+"""The web process's entry point: ``uvicorn portal.asgi:application``."""
+
+import os
+
+from django.core.asgi import get_asgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings.production")
+application = get_asgi_application()

@@ -1,0 +1,91 @@
+"""Celery: ``celery -A portal worker`` and ``celery -A portal beat``. Tasks are short; truth is in PostgreSQL."""
+
+import os
+from typing import Any
+
+from celery import Celery
+from django.core.exceptions import ImproperlyConfigured
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings.production")
+
+from django.conf import settings  # noqa: E402  # after the profile is known
+
+SOFT_LIMIT = 45
+HARD_LIMIT = 60
+VISIBILITY_TIMEOUT = 180
+"""Seconds after which the broker hands an unacknowledged message out again."""
+
+app = Celery("portal")
+app.conf.update(
+    broker_url=settings.AIF_BROKER_URL,
+    timezone="UTC",
+    enable_utc=True,
+    task_acks_late=True,
+    task_reject_on_worker_lost=True,
+    task_acks_on_failure=True,
+    task_acks_on_timeout=True,
+    task_ignore_result=True,
+    task_track_started=False,
+    task_serializer="json",
+    accept_content=["json"],
+    task_soft_time_limit=SOFT_LIMIT,
+    task_time_limit=HARD_LIMIT,
+    worker_prefetch_multiplier=1,
+    worker_cancel_long_running_tasks_on_connection_loss=True,
+    worker_max_tasks_per_child=500,
+    worker_max_memory_per_child=400_000,
+    worker_soft_shutdown_timeout=30,
+    worker_enable_soft_shutdown_on_idle=True,
+    worker_hijack_root_logger=False,
+    worker_send_task_events=False,
+    worker_eta_task_limit=1000,
+    broker_connection_retry_on_startup=True,
+    broker_connection_max_retries=None,
+    task_publish_retry_policy={"max_retries": 3, "interval_start": 0, "interval_step": 0.2, "interval_max": 1},
+    visibility_timeout=VISIBILITY_TIMEOUT,
+    # The sweep for lost messages runs every interval × throttle seconds; the default throttle makes it 100 s.
+    broker_transport_options={
+        "visibility_timeout": VISIBILITY_TIMEOUT,
+        "unacked_restore_interval": 5,
+        "unacked_restore_throttle": 1,
+        "socket_keepalive": True,
+        "socket_connect_timeout": 3,
+        "health_check_interval": 25,
+        "global_keyprefix": "aif:",
+    }
+    if settings.AIF_BROKER_URL.startswith(("redis", "valkey", "unix"))
+    else {"confirm_publish": True}
+    if settings.AIF_BROKER_URL.startswith("amqp")
+    else {},
+    result_backend_transport_options={"visibility_timeout": VISIBILITY_TIMEOUT},
+)
+if settings.AIF_BROKER_URL.startswith("amqp"):
+    app.conf.update(task_default_queue_type="quorum", worker_detect_quorum_queues=True)
+app.autodiscover_tasks(["portal.kernel"])
+
+
+def check_limits(conf: Any = app.conf) -> None:
+    """Refuse to start where a task could still run when the broker hands its message to somebody else.
+
+    Raises:
+        ImproperlyConfigured: the hard time limit times three is above the visibility timeout.
+    """
+    if conf.task_time_limit * 3 > conf.visibility_timeout:
+        raise ImproperlyConfigured(
+            f"task_time_limit ({conf.task_time_limit} s) times three must not be above visibility_timeout "
+            f"({conf.visibility_timeout} s): a task would run twice at once."
+        )
+
+
+check_limits()
+
+
+@app.on_after_finalize.connect
+def schedule_ticks(sender: Celery, **kwargs: Any) -> None:
+    """Have beat send every registered tick; the slot row decides whether it runs."""
+    from portal.kernel.ticks import registered_ticks
+
+    for tick in registered_ticks().values():
+        sender.add_periodic_task(
+            tick.every, sender.signature("kernel.ticks.run", args=(tick.name,)), name=tick.name, expires=tick.every
+        )

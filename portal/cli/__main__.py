@@ -1,0 +1,60 @@
+"""The command line of an installation on one machine: ``python -m portal.cli up|down|manage``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from portal.cli.instance import ROOT, Instance, default_data_folder
+from portal.cli.processes import Identity
+from portal.cli.supervisor import Options, Supervisor
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m portal.cli", description="AI Factory Portal on one machine.")
+    parser.add_argument("--data-dir", type=Path, default=None, help="where everything is kept")
+    commands = parser.add_subparsers(dest="command", required=True)
+    up = commands.add_parser("up", help="start everything and stay")
+    up.add_argument("--data-dir", type=Path, default=argparse.SUPPRESS)
+    up.add_argument("--port", type=int, default=None, help="of the web pages (default: 8000 or the next free one)")
+    up.add_argument("--demo", action="store_true", help="with a simulated fleet and demonstration data")
+    up.add_argument("--clusters", choices=["simulator", "none"], default="simulator", help="of the demonstration")
+    down = commands.add_parser("down", help="end a running instance, and its database server")
+    down.add_argument("--data-dir", type=Path, default=argparse.SUPPRESS)
+    manage = commands.add_parser("manage", help="run manage.py against the instance's database")
+    manage.add_argument("rest", nargs=argparse.REMAINDER)
+    given = parser.parse_args(arguments)
+    instance = Instance((given.data_dir or default_data_folder()).absolute())
+    if given.command == "up":
+        options = Options(instance.data, given.port, given.demo, given.clusters)
+        return Supervisor(options, instance).run()
+    if given.command == "down":
+        return _down(instance)
+    return _manage(instance, given.rest)
+
+
+def _down(instance: Instance) -> int:
+    state = instance.read_state()
+    supervisor = state.get("supervisor")
+    if supervisor is not None:
+        Identity.from_json(supervisor).end(patience=60)
+    for data in reversed(state.get("processes", [])):
+        Identity.from_json(data).end()
+    instance.postgres.stop()
+    return 0
+
+
+def _manage(instance: Instance, rest: list[str]) -> int:
+    if not instance.private.exists():
+        print(f"There is no installation in {instance.data}. Start one: python -m portal.cli up", file=sys.stderr)  # noqa: T201
+        return 1
+    env = instance.environment(port=8000, demo=bool(os.environ.get("AIF_DEMO")))
+    return subprocess.run([sys.executable, "manage.py", *rest], env=env, cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

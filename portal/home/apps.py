@@ -1,0 +1,9 @@
+"""Django's description of this app."""
+
+from django.apps import AppConfig
+
+
+class HomeConfig(AppConfig):
+    name = "portal.home"
+    label = "home"
+    verbose_name = "Home pages"

@@ -1,0 +1,80 @@
+"""The menu: what the signed-in person may open, in two groups (their teams, the platform)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
+
+from portal.kernel.actors import PLATFORM_VIEWER, Actor
+from tenants.permissions import Perm, permissions_of, tenants_of
+
+
+@dataclass(frozen=True)
+class Link:
+    """An entry of the menu."""
+
+    title: str
+    url: str
+    current: bool
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled group of entries."""
+
+    title: str
+    links: list[Link]
+
+
+TEAM = [
+    ("Home", "tenants:home", Perm.TENANT_READ),
+    ("Deployments", "tenants:deployments", Perm.TENANT_READ),
+    ("Usage", "billing:usage", Perm.BILL_READ),
+    ("Bills", "billing:bills", Perm.BILL_READ),
+    ("Quota", "tenants:quota", Perm.TENANT_READ),
+    ("Members", "tenants:members", Perm.TENANT_READ),
+    ("Audit", "tenants:audit", Perm.AUDIT_READ),
+]
+PLATFORM: list[tuple[str, str, tuple[str, ...]]] = [
+    ("Overview", "home:platform", ()),
+    ("Clusters", "infra:clusters", ()),
+    ("Tenants and quotas", "tenants:platform-tenants", ()),
+    ("Rate card", "billing:rates", ()),
+    ("Bills", "billing:platform-bills", ()),
+    ("Where the hours go", "billing:conservation", ()),
+    ("Namespaces", "infra:namespaces", ()),
+    ("Work queue", "home:work", ()),
+    ("Audit", "home:audit", (PLATFORM_VIEWER,)),
+]
+
+
+def navigation(request: HttpRequest) -> dict[str, Any]:
+    """Context processor: ``nav_sections``; empty for somebody who is not signed in."""
+    actor: Actor | None = getattr(request, "actor", None)
+    if actor is None:
+        return {"nav_sections": []}
+    sections = []
+    for tenant in tenants_of(actor):
+        held = permissions_of(actor, tenant)
+        links = [_link(request, title, name, tenant=tenant.slug) for title, name, perm in TEAM if perm in held]
+        sections.append(Section(tenant.name, [link for link in links if link is not None]))
+    if actor.is_platform():
+        links = [_link(request, title, name) for title, name, roles in PLATFORM if actor.is_platform(*roles)]
+        sections.append(Section("Platform", [link for link in links if link is not None]))
+    account = _link(request, "API tokens", "accounts:tokens")
+    if account is not None:
+        sections.append(Section("Account", [account]))
+    return {"nav_sections": sections}
+
+
+def _link(request: HttpRequest, title: str, name: str, **kwargs: str) -> Link | None:
+    try:
+        url = reverse(name, kwargs=kwargs or None)
+    except NoReverseMatch:
+        return None
+    root = title in ("Home", "Overview")
+    current = request.path == url if root else request.path.startswith(url)
+    return Link(title, url, current)

@@ -1,0 +1,1 @@
+"""Settings, all from the environment (``AIF_*``): ``production`` (the default), ``development``, ``testing``."""

@@ -1,0 +1,241 @@
+"""What all profiles share. The profile modules import this one and may only loosen what they name."""
+
+from pathlib import Path
+from typing import Any
+
+from csp.constants import NONCE, NONE, SELF
+
+from portal.settings import env
+
+BASE_DIR = Path(__file__).resolve().parents[2]
+VERSION = "0.1.0"
+
+# -- what must be given ------------------------------------------------------------------------------------
+SECRET_KEY = env.required("AIF_SECRET_KEY", "a random text of 50 characters or more; it signs sessions")
+SECRET_KEY_FALLBACKS = env.words("AIF_SECRET_KEY_FALLBACKS")
+AIF_ENCRYPTION_KEYS = env.required(
+    "AIF_ENCRYPTION_KEYS",
+    "one or more Fernet keys, comma-separated, the newest first; they encrypt kubeconfigs "
+    '(make one: python -c "from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())")',
+).split(",")
+AIF_TOKEN_PEPPER = env.required("AIF_TOKEN_PEPPER", "a random text of 32 characters or more; digests of tokens")
+DATABASES: dict[str, dict[str, Any]] = {
+    "default": env.database("AIF_DATABASE_URL", "postgresql://aif_app:...@host/database (the app role)")
+    | {
+        # Under ASGI each request has a thread of its own, so kept connections would pile up: 0. Workers: 60.
+        "CONN_MAX_AGE": env.number("AIF_DB_MAX_AGE", 0),
+        "CONN_HEALTH_CHECKS": True,
+        "ATOMIC_REQUESTS": False,
+    }
+}
+AIF_BROKER_URL = env.required("AIF_BROKER_URL", "the broker: redis://... (Valkey, Redis) or amqp://...")
+ALLOWED_HOSTS = env.words("AIF_ALLOWED_HOSTS")
+AIF_DB_APP_ROLE = env.text("AIF_DB_APP_ROLE", "aif_app")
+AIF_DB_SYSTEM_ROLE = env.text("AIF_DB_SYSTEM_ROLE", "aif_system")
+
+# -- what may be given -------------------------------------------------------------------------------------
+DEBUG = False
+AIF_PUBLIC_URL = env.text("AIF_PUBLIC_URL", "http://127.0.0.1:8000").rstrip("/")
+AIF_LOCAL_ACCOUNTS = env.flag("AIF_LOCAL_ACCOUNTS", default=True)
+"""Whether people may sign in with a local user name and password (break-glass, the demonstration)."""
+AIF_CLUSTER_CONCURRENCY = env.number("AIF_CLUSTER_CONCURRENCY", 8, least=1)
+"""How many reconciles may run against one cluster at a time."""
+AIF_STOP_WRITES = env.flag("AIF_STOP_WRITES")
+"""Emergency stop: nothing is written to any cluster while it is set."""
+AIF_WATCH_SETTLE_SECONDS = env.number("AIF_WATCH_SETTLE_SECONDS", 60)
+"""How long after an instant a kubelet may still report what happened then; an hour is final only behind it."""
+AIF_STARTING_MINUTES = env.number("AIF_STARTING_MINUTES", 10)
+"""How long the platform carries a pod that was bound to a node and has not started yet."""
+AIF_DEMO = env.flag("AIF_DEMO")
+"""A demonstration: pages say so, and `demo_seed` may run."""
+
+# -- the application ---------------------------------------------------------------------------------------
+ROOT_URLCONF = "portal.urls"
+WSGI_APPLICATION = "portal.wsgi.application"
+ASGI_APPLICATION = "portal.asgi.application"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+AUTH_USER_MODEL = "accounts.User"
+
+INSTALLED_APPS = [
+    "django.contrib.contenttypes",
+    "django.contrib.auth",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "csp",
+    "django_filters",
+    "django_htmx",
+    "rest_framework",
+    "drf_spectacular",
+    "portal.kernel",
+    "portal.accounts",
+    "infra",
+    "tenants",
+    "billing",
+    "portal.auth",
+    "portal.home",
+    "portal.demo",
+    "portal.cli",
+]
+
+MIDDLEWARE = [
+    "portal.kernel.middleware.RequestIdMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "portal.kernel.middleware.CleanInputMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "portal.kernel.middleware.ActorMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "portal.kernel.middleware.ProblemMiddleware",
+]
+
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": False,
+        "OPTIONS": {
+            "loaders": [
+                (
+                    "django.template.loaders.cached.Loader",
+                    [
+                        "django.template.loaders.filesystem.Loader",
+                        "django.template.loaders.app_directories.Loader",
+                    ],
+                )
+            ],
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "csp.context_processors.nonce",
+                "portal.kernel.context.site",
+            ],
+        },
+    }
+]
+
+# -- people ------------------------------------------------------------------------------------------------
+AUTHENTICATION_BACKENDS = ["portal.accounts.backends.LocalBackend"]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+LOGIN_URL = "auth:login"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "auth:login"
+SESSION_ENGINE = "django.contrib.sessions.backends.db"
+SESSION_COOKIE_NAME = "aif_session"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = True
+SESSION_COOKIE_AGE = env.number("AIF_SESSION_SECONDS", 12 * 3600, least=300)
+CSRF_COOKIE_NAME = "aif_csrf"
+CSRF_COOKIE_SECURE = True
+CSRF_COOKIE_SAMESITE = "Lax"
+CSRF_TRUSTED_ORIGINS = env.words("AIF_TRUSTED_ORIGINS")
+CSRF_FAILURE_VIEW = "portal.kernel.problems.web.csrf_failure"
+
+# -- security headers --------------------------------------------------------------------------------------
+SECURE_SSL_REDIRECT = True
+SECURE_HSTS_SECONDS = env.number("AIF_HSTS_SECONDS", 31_536_000)
+SECURE_HSTS_INCLUDE_SUBDOMAINS = True
+SECURE_HSTS_PRELOAD = True
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+# The probes of an orchestrator speak plain HTTP to the process itself.
+SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz)$"]
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env.flag("AIF_BEHIND_TLS_PROXY") else None
+X_FRAME_OPTIONS = "DENY"
+CONTENT_SECURITY_POLICY: dict[str, Any] = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "script-src": [SELF, NONCE],
+        "style-src": [SELF, NONCE],
+        "img-src": [SELF, "data:"],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "object-src": [NONE],
+        "frame-ancestors": [NONE],
+        "base-uri": [NONE],
+        # The identity provider must be allowed, or the redirect after POST /logout dies in the browser.
+        "form-action": [SELF, *env.words("AIF_FORM_ACTIONS")],
+    }
+}
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024 * 1024
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 2000
+
+# -- language, time ----------------------------------------------------------------------------------------
+LANGUAGE_CODE = "en"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+# -- files -------------------------------------------------------------------------------------------------
+STATIC_URL = "/static/"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STATIC_ROOT = env.text("AIF_STATIC_ROOT") or str(BASE_DIR / "build" / "static")
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+
+# -- API ---------------------------------------------------------------------------------------------------
+REST_FRAMEWORK: dict[str, Any] = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "portal.accounts.authentication.TokenAuthentication",
+        "portal.accounts.authentication.BrowserSessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["portal.kernel.parsers.StrictJSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_PAGINATION_CLASS": "portal.kernel.pagination.KeysetPagination",
+    "PAGE_SIZE": 50,
+    "EXCEPTION_HANDLER": "portal.kernel.problems.api.exception_handler",
+    "COERCE_DECIMAL_TO_STRING": True,
+    "DATETIME_FORMAT": "iso-8601",
+    "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+SPECTACULAR_SETTINGS: dict[str, Any] = {
+    "TITLE": "AI Factory Portal",
+    "DESCRIPTION": "GPUs of many Kubernetes clusters as a service for many teams.",
+    "VERSION": VERSION,
+    "SERVE_INCLUDE_SCHEMA": False,
+    "COMPONENT_SPLIT_REQUEST": True,
+    "SCHEMA_PATH_PREFIX": r"/api/v1",
+    "SORT_OPERATIONS": True,
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "portal.kernel.openapi.add_problem_responses",
+    ],
+    "ENUM_NAME_OVERRIDES": {},
+}
+
+# -- logs: one JSON object a line, on standard error -------------------------------------------------------
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"json": {"()": "portal.kernel.logs.JSONFormatter"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
+    "root": {"handlers": ["stderr"], "level": env.text("AIF_LOG_LEVEL", "INFO").upper()},
+    "loggers": {
+        "django.db.backends": {"level": "WARNING"},
+        "httpx": {"level": "WARNING"},
+        "kubernetes": {"level": "WARNING"},
+        "uvicorn.access": {"level": "WARNING"},
+    },
+}

@@ -1,0 +1,77 @@
+"""Reading the environment: one function per type, an error that names the variable and what it must be."""
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+
+def text(name: str, default: str = "") -> str:
+    """The variable's value without surrounding white space; ``<name>_FILE`` names a file to read it from."""
+    path = os.environ.get(f"{name}_FILE")
+    if path:
+        try:
+            return Path(path).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise ImproperlyConfigured(f"{name}_FILE: can't read {path}: {error.strerror}.") from error
+    return os.environ.get(name, default).strip()
+
+
+def required(name: str, what: str) -> str:
+    """Like :func:`text`, and an error that says ``what`` to set where it is missing."""
+    value = text(name)
+    if not value:
+        raise ImproperlyConfigured(f"Set {name} (or {name}_FILE): {what}.")
+    return value
+
+
+def flag(name: str, default: bool = False) -> bool:
+    """``1/true/yes/on`` or ``0/false/no/off``."""
+    value = text(name).lower()
+    if not value:
+        return default
+    if value in {"1", "true", "yes", "on"}:
+        return True
+    if value in {"0", "false", "no", "off"}:
+        return False
+    raise ImproperlyConfigured(f"{name}={value!r}: use 1 or 0.")
+
+
+def number(name: str, default: int, *, least: int = 0) -> int:
+    """A whole number that is at least ``least``."""
+    value = text(name)
+    if not value:
+        return default
+    if not value.isdecimal() or int(value) < least:
+        raise ImproperlyConfigured(f"{name}={value!r}: use a whole number from {least} up.")
+    return int(value)
+
+
+def words(name: str, default: tuple[str, ...] = ()) -> list[str]:
+    """Comma-separated words."""
+    value = text(name)
+    return [word.strip() for word in value.split(",") if word.strip()] if value else list(default)
+
+
+def database(name: str, what: str) -> dict[str, Any]:
+    """Django's ``DATABASES`` entry from ``postgresql://user:password@host:port/name?host=/socket/folder``.
+
+    Query parameters are libpq's (``sslmode``, ``host`` for a socket folder, ...).
+    """
+    url = urlsplit(required(name, what))
+    if url.scheme not in {"postgresql", "postgres"} or len(url.path) < 2:
+        raise ImproperlyConfigured(f"{name}: use postgresql://user:password@host:port/database.")
+    options: dict[str, Any] = dict(parse_qsl(url.query))
+    host = options.pop("host", "") or unquote(url.hostname or "")
+    port = str(options.pop("port", "") or url.port or "")
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(url.path[1:]),
+        "USER": unquote(url.username or ""),
+        "PASSWORD": unquote(url.password or ""),
+        "HOST": host,
+        "PORT": port,
+        "OPTIONS": options,
+    }

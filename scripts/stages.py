@@ -1,0 +1,138 @@
+"""Run the stages of ``make test``, ``make lint`` and ``make bench``; say what each took against its budget.
+
+A stage that takes longer than its budget is told, not failed: machines differ. The last line is the sum of what
+pytest counted, over all stages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = ROOT / ".venv" / "bin"
+COUNT = re.compile(r"(\d+) (passed|failed|skipped|error|errors|xfailed|xpassed)\b")
+
+
+@dataclass
+class Stage:
+    """One command line, or several in a row, with a budget in seconds (two cores)."""
+
+    name: str
+    budget: int
+    commands: list[list[str]]
+    counts: bool = False
+    seconds: float = 0.0
+    failed: bool = False
+    tally: dict[str, int] = field(default_factory=dict)
+
+
+def python(*args: str) -> list[str]:
+    """A command line of the virtual environment's Python."""
+    return [str(BIN / "python"), *args]
+
+
+def pytest(*args: str) -> list[str]:
+    """A command line of pytest with the options that all stages share."""
+    return python("-m", "pytest", "-q", "-p", "no:cacheprovider", *args)
+
+
+LINT = [
+    Stage(
+        "lint",
+        60,
+        [
+            [str(BIN / "ruff"), "check", "-q", "."],
+            [str(BIN / "ruff"), "format", "--check", "-q", "."],
+            [str(BIN / "lint-imports"), "--no-cache"],
+        ],
+    ),
+    Stage("types", 180, [[str(BIN / "mypy"), "."]]),
+]
+
+TESTS = [
+    Stage("system", 120, [python("scripts/system_packages.py")]),
+    *LINT,
+    Stage("checks", 60, [python("scripts/django_checks.py")]),
+    Stage("unit", 240, [pytest("-n", "2", "tests/unit")], counts=True),
+    Stage("services and pages", 240, [pytest("-n", "2", "tests/api", "tests/web", "tests/billing")], counts=True),
+    Stage("clusters", 300, [pytest("tests/cluster")], counts=True),
+    Stage("concurrency and chaos", 240, [pytest("tests/concurrency", "tests/chaos")], counts=True),
+    Stage("browser", 180, [pytest("tests/browser")], counts=True),
+]
+
+BENCHES = [
+    Stage("placement", 60, [python("tests/bench/bench_placement.py")]),
+    Stage("pages", 120, [python("tests/bench/bench_pages.py")]),
+    Stage("close", 180, [python("tests/bench/bench_close.py")]),
+    Stage("meter", 120, [python("tests/bench/bench_meter.py")]),
+]
+
+
+def run(stage: Stage, extra: list[str]) -> None:
+    """Run a stage, its output passed through; note the time and what pytest counted."""
+    print(f"\n=== {stage.name}", flush=True)
+    began = time.monotonic()
+    for command in stage.commands:
+        full = command + (extra if stage.counts else [])
+        with subprocess.Popen(full, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as child:
+            assert child.stdout is not None
+            last = ""
+            for line in child.stdout:
+                print(line, end="", flush=True)
+                if COUNT.search(line) and " in " in line:
+                    last = line
+        if child.returncode != 0:
+            stage.failed = True
+        for number, word in COUNT.findall(last):
+            stage.tally[word] = stage.tally.get(word, 0) + int(number)
+    stage.seconds = time.monotonic() - began
+    over = f" (over by {stage.seconds - stage.budget:.0f} s)" if stage.seconds > stage.budget else ""
+    print(f"=== {stage.name}: {stage.seconds:.1f} s of {stage.budget} s{over}", flush=True)
+
+
+def report(stages: list[Stage]) -> int:
+    """Print the table of stages and the sum of the counts; the exit status."""
+    print("\nstage                     took    budget")
+    for stage in stages:
+        mark = "FAILED" if stage.failed else ("over" if stage.seconds > stage.budget else "")
+        print(f"{stage.name:<24}{stage.seconds:>6.1f} s {stage.budget:>6} s  {mark}")
+    print(f"{'all':<24}{sum(stage.seconds for stage in stages):>6.1f} s")
+    failed = sum(s.tally.get(word, 0) for s in stages for word in ("failed", "error", "errors"))
+    broken = [s.name for s in stages if s.failed and not any(s.tally.get(w) for w in ("failed", "error", "errors"))]
+    passed = sum(s.tally.get("passed", 0) for s in stages)
+    skipped = sum(s.tally.get("skipped", 0) for s in stages)
+    if broken:
+        print(f"Failed stages: {', '.join(broken)}.")
+    print(f"{passed} passed, {failed + len(broken)} failed, {skipped} skipped")
+    return 1 if any(stage.failed for stage in stages) else 0
+
+
+def main() -> int:
+    """Command line: ``stages.py test|lint|bench [--only NAME] [pytest options]``."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["test", "lint", "bench"])
+    parser.add_argument("--only", help="run only the stages whose name contains this")
+    options, extra = parser.parse_known_args()
+    stages = {"test": TESTS, "lint": LINT, "bench": BENCHES}[options.what]
+    if options.only:
+        stages = [stage for stage in stages if options.only in stage.name]
+    if not shutil.which(str(BIN / "python")):
+        print("The virtual environment is missing: run `make setup-dev`.", file=sys.stderr)
+        return 2
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings.testing")
+    os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(ROOT / ".hypothesis"))
+    for stage in stages:
+        run(stage, extra)
+    return report(stages)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

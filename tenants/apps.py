@@ -1,0 +1,22 @@
+"""Django's description of this app."""
+
+from django.apps import AppConfig
+
+
+class TenantsConfig(AppConfig):
+    name = "tenants"
+    label = "tenants"
+    verbose_name = "Tenants"
+
+    def ready(self) -> None:
+        """Register the reconcilers, the periodic comparison, and the answers that the fleet asks for."""
+        from infra.owners import register_replica_owners, register_zones
+        from tenants.reconcilers import deployment, namespace, replica, resync
+        from tenants.selectors.owners import replica_owners, zones_of_tenants
+
+        assert deployment
+        assert namespace
+        assert replica
+        assert resync
+        register_replica_owners(replica_owners)
+        register_zones(zones_of_tenants)

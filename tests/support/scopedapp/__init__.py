@@ -1,0 +1,1 @@
+"""Two tenant-owned tables and an append-only one, to test the kernel's guards without the apps above it."""

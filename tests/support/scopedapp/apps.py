@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class ScopedAppConfig(AppConfig):
+    name = "tests.support.scopedapp"
+    label = "scopedapp"
