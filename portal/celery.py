@@ -4,11 +4,14 @@ import os
 from typing import Any
 
 from celery import Celery
+from celery.signals import beat_init
 from django.core.exceptions import ImproperlyConfigured
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings.production")
 
-from django.conf import settings  # noqa: E402  # after the profile is known
+from django.conf import settings  # after the profile is known
+
+from portal.kernel.ticks import registered_ticks
 
 SOFT_LIMIT = 45
 HARD_LIMIT = 60
@@ -43,7 +46,7 @@ app.conf.update(
     broker_connection_max_retries=None,
     task_publish_retry_policy={"max_retries": 3, "interval_start": 0, "interval_step": 0.2, "interval_max": 1},
     visibility_timeout=VISIBILITY_TIMEOUT,
-    # The sweep for lost messages runs every interval × throttle seconds; the default throttle makes it 100 s.
+    # The sweep for lost messages runs every interval times throttle seconds; the default throttle makes it 100 s.
     broker_transport_options={
         "visibility_timeout": VISIBILITY_TIMEOUT,
         "unacked_restore_interval": 5,
@@ -80,12 +83,16 @@ def check_limits(conf: Any = app.conf) -> None:
 check_limits()
 
 
-@app.on_after_finalize.connect
-def schedule_ticks(sender: Celery, **kwargs: Any) -> None:
-    """Have beat send every registered tick; the slot row decides whether it runs."""
-    from portal.kernel.ticks import registered_ticks
-
-    for tick in registered_ticks().values():
-        sender.add_periodic_task(
-            tick.every, sender.signature("kernel.ticks.run", args=(tick.name,)), name=tick.name, expires=tick.every
-        )
+@beat_init.connect
+def schedule_ticks(**kwargs: Any) -> None:
+    """Have beat send every registered tick (Django is set up by now); the slot row decides whether it runs."""
+    app.conf.beat_schedule = {
+        tick.name: {
+            "task": "kernel.ticks.run",
+            "args": (tick.name,),
+            "schedule": float(tick.every),
+            # A clock that was ahead of the workers leaves no heap of ticks behind.
+            "options": {"expires": tick.every},
+        }
+        for tick in registered_ticks().values()
+    }

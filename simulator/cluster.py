@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from simulator.access import User
+from simulator.accounting import Accounting
 from simulator.clock import Timing
 from simulator.devices import NodeDevices
 from simulator.errors import conflict
@@ -13,7 +14,18 @@ from simulator.faults import Faults, Tally
 from simulator.fleet import ClusterSpec
 from simulator.index import PodIndex
 from simulator.kinds import CRD, EVENT, NODE, POD, Obj
-from simulator.objects import Ids, clone, is_deleting, name_of, namespace_of, rfc3339, rfc3339_micro, uid_of, unix
+from simulator.meter import Meter
+from simulator.objects import (
+    Ids,
+    clone,
+    is_deleting,
+    name_of,
+    namespace_of,
+    rfc3339,
+    rfc3339_micro,
+    uid_of,
+    unix,
+)
 from simulator.registry import Options, Registry
 from simulator.schemas import kind_from_crd
 from simulator.store import Change, Store
@@ -45,6 +57,10 @@ class Cluster:
         """Node name → `lost` (the kubelet is silent) or `notready` (it says that it is not ready)."""
         self.devices: dict[str, NodeDevices] = {}
         """Node name → its cards and who holds them."""
+        self.accounting = Accounting(self.store, clock)
+        self.meter = Meter()
+        self.look_at_node: Callable[[str], None] = lambda name: None
+        """Has the machinery look at a node and its pods at once; set when that is there."""
         self._events: dict[tuple[str, str, str, str], tuple[str, float]] = {}
         self.store.listen(self._crd_changed)
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-
 from simulator.cluster import Cluster
 from simulator.controllers.base import Manager
 from simulator.controllers.collector import Collector
@@ -28,14 +25,13 @@ from simulator.nodes import cards, node_names, node_object
 from simulator.objects import name_of, namespace_of
 from simulator.registry import Options
 
-log = logging.getLogger("simulator")
-
 _SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", LEASES)
 
 
 def controllers(cluster: Cluster, ca_file: str) -> Manager:
     """All controllers of a cluster."""
-    return Manager(
+    kubelets = Kubelets(cluster)
+    manager = Manager(
         cluster,
         [
             Namespaces(cluster, ca_file),
@@ -47,29 +43,38 @@ def controllers(cluster: Cluster, ca_file: str) -> Manager:
             Jobs(cluster),
             Scheduler(cluster),
             HamiScheduler(cluster),
-            Kubelets(cluster),
+            kubelets,
             Nodes(cluster),
             Quotas(cluster),
             Definitions(cluster),
         ],
     )
 
+    def look(node: str) -> None:
+        manager.look(Nodes.name, (node,))
+        for key in kubelets.wake_node(node):
+            manager.look(Kubelets.name, key)
 
-def furnish(cluster: Cluster, seed: str) -> None:
-    """Make the nodes and objects of the fleet file that are not there yet."""
-    options = Options(manager="simulator")
-    for name in _SYSTEM_NAMESPACES:
-        if not cluster.store.get(NAMESPACE, "", name):
-            cluster.registry.create(NAMESPACE, "", {"metadata": {"name": name}}, options)
-    number = 0
+    cluster.look_at_node = look
+    return manager
+
+
+def furnish_devices(cluster: Cluster, seed: str) -> None:
+    """The cards of the fleet's nodes."""
     for pool in cluster.spec.pools:
         for name in node_names(cluster.spec, pool):
-            number += 1
-            node_cards = cards(seed, cluster.spec, pool, name)
-            cluster.devices[name] = NodeDevices(pool, node_cards)
-            if not cluster.store.get(NODE, "", name):
-                node = node_object(cluster.spec, pool, name, number, node_cards, cluster.clock())
-                cluster.registry.create(NODE, "", node, Options(manager="kubelet"))
+            cluster.devices[name] = NodeDevices(pool, cards(seed, cluster.spec, pool, name))
+
+
+def furnish(cluster: Cluster) -> None:
+    """Make the system namespaces and the nodes of the fleet file that are not there yet."""
+    for name in _SYSTEM_NAMESPACES:
+        if not cluster.store.get(NAMESPACE, "", name):
+            cluster.registry.create(NAMESPACE, "", {"metadata": {"name": name}}, Options(manager="simulator"))
+    for number, (name, devices) in enumerate(cluster.devices.items()):
+        if not cluster.store.get(NODE, "", name):
+            node = node_object(cluster.spec, devices.pool, name, number, devices.cards, cluster.clock())
+            cluster.registry.create(NODE, "", node, Options(manager="kubelet"))
 
 
 def deploy(cluster: Cluster) -> None:
@@ -85,11 +90,3 @@ def deploy(cluster: Cluster) -> None:
         except ApiError as error:
             raise FleetError(f"{where}: {error}") from error
 
-
-async def run(manager: Manager) -> None:
-    """Run the controllers until the task is cancelled."""
-    try:
-        await manager.run()
-    except asyncio.CancelledError:
-        manager.stop()
-        raise

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from infra.placement import ExistingReplica, Plan, Request, Snapshot, place
+from infra import placement
+from infra.placement import ExistingReplica, Plan, Request, Snapshot
 from infra.selectors.snapshot import fleet_snapshot
 from tenants.manifest import Manifest
 from tenants.manifest.asking import engine_specs, tolerations
@@ -55,7 +56,7 @@ def plan_deployment(
         quota_free={name: line.left for name, line in quota.items()},
         fill=tenant.state == Tenant.State.ACTIVE and not manifest.model_cache,
     )
-    plan = place(snapshot, request)
+    plan = placement.place(snapshot, request)
     leaving = {row.index for row in replicas if row.deleting_at is not None}
     return Planned(_without_indexes(plan, leaving), snapshot, quota)
 
@@ -76,10 +77,10 @@ def _without_indexes(plan: Plan, taken: set[int]) -> Plan:
         return plan
     used = taken | {row.index for row in plan.retained} | set(plan.replaced)
     placements = []
-    for placement in plan.placements:
-        index = placement.index
+    for place in plan.placements:
+        index = place.index
         if index not in plan.replaced:
             index = next(number for number in range(len(used) + 1) if number not in used)
             used.add(index)
-        placements.append(replace(placement, index=index))
+        placements.append(replace(place, index=index))
     return replace(plan, placements=tuple(placements))

@@ -37,8 +37,10 @@ def replica_manifest(replica: ModelReplica, name: str, tenant: Tenant) -> Manife
     return from_spec(name, tenant.slug, replica.spec)
 
 
-def replica_facts(replica: ModelReplica, deployment: ModelDeployment, tenant: Tenant) -> ReplicaFacts:
-    """What a replica is rendered from."""
+def replica_facts(
+    replica: ModelReplica, deployment: ModelDeployment, tenant: Tenant, *, plain_slices: frozenset[str] = frozenset()
+) -> ReplicaFacts:
+    """What a replica is rendered from (``plain_slices``: see :class:`~tenants.render.ReplicaFacts`)."""
     return ReplicaFacts(
         tenant_id=tenant.pk,
         namespace=tenant.namespace,
@@ -48,6 +50,7 @@ def replica_facts(replica: ModelReplica, deployment: ModelDeployment, tenant: Te
         index=replica.index,
         manifest=replica_manifest(replica, deployment.name, tenant),
         placement=placement_from_json(replica.placement),
+        plain_slices=plain_slices,
     )
 
 

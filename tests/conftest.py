@@ -62,10 +62,10 @@ def no_scope_left_open(request: pytest.FixtureRequest) -> Generator[None]:
     database = "db" in request.fixturenames or "transactional_db" in request.fixturenames
     yield
     assert not scope_is_open(), "a tenant or system scope was left open"
-    if database and connection.connection is not None and connection.in_atomic_block:
-        if not connection.needs_rollback:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT coalesce(current_setting('aif.tenants', true), ''), current_role, session_user")
-                tenants, role, login = cursor.fetchone()
-            assert tenants == "", "the database's tenant setting outlived its scope"
-            assert role == login, "the database's role outlived its scope"
+    open_transaction = database and connection.connection is not None and connection.in_atomic_block
+    if open_transaction and not connection.needs_rollback:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT coalesce(current_setting('aif.tenants', true), ''), current_role, session_user")
+            tenants, role, login = cursor.fetchone()
+        assert tenants == "", "the database's tenant setting outlived its scope"
+        assert role == login, "the database's role outlived its scope"

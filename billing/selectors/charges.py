@@ -22,7 +22,7 @@ from tenants.models import Tenant
 class Delimiters:
     """Which usage a bill is made of: its period's up to ``upto``, and what came late, in (``after``, ``upto``].
 
-    ``is_first``: no period was closed before, so nothing can be late.
+    ``is_first``: the period before it is not closed, so nothing is late.
     """
 
     window: Interval
@@ -45,11 +45,13 @@ def previous_closed(period: BillingPeriod) -> BillingPeriod | None:
 def delimiters_of(period: BillingPeriod, upto: int) -> Delimiters:
     """The delimiters of a period's bills where the close looks at usage up to ``upto``."""
     before = previous_closed(period)
+    # While the month before is open, what lies before this one is that month's own.
+    follows = before is not None and before.ends_at == period.starts_at
     return Delimiters(
         Interval(period.starts_at, period.ends_at),
-        (before.seq_upto or 0) if before else 0,
+        (before.seq_upto or 0) if before and follows else 0,
         upto,
-        before is None,
+        not follows,
     )
 
 

@@ -16,29 +16,33 @@ from billing.locks import hold_usage_locks
 from portal.kernel.clock import Interval, hours, split_at
 
 _FACTS = (
-    "allocation_id, node_id, hour, slot, tenant_id, namespace, deployment_id, cost_code, gpu_type_id, sharing, profile,"
-    " bucket, share, memory_mib, cores, slices, cpu_millicores, host_memory_mib, source"
+    "cluster_id, allocation_id, node_id, hour, slot, tenant_id, namespace, deployment_id, cost_code, gpu_type_id, sharing,"
+    " profile, bucket, share, memory_mib, cores, slices, cpu_millicores, host_memory_mib, source"
 )
 """What a row is about. Rows that agree in all of it add up."""
 
-_INSERT = f"""
-INSERT INTO billing_usagerecord ({_FACTS}, revision, milliseconds, charged, physical)
-SELECT {_FACTS}, revision, milliseconds, charged, physical FROM (
-    SELECT {_FACTS}, max(revision) + 1 AS revision,
-        sum(milliseconds)::bigint AS milliseconds, sum(charged)::bigint AS charged, sum(physical)::bigint AS physical
-    FROM (%(wanted)s UNION ALL
-        SELECT {_FACTS}, revision, -milliseconds, -charged, -physical FROM billing_usagerecord
-        WHERE cluster_id = %%(cluster)s AND hour >= %%(start)s AND hour < %%(end)s AND %(recorded)s
-    ) AS both_sides GROUP BY {_FACTS}
-) AS difference
-WHERE milliseconds <> 0 OR charged <> 0 OR physical <> 0
-ORDER BY tenant_id, slot
-"""  # noqa: S608  # constants only
+def _statement(wanted: str, recorded: str) -> str:
+    """Insert what ``wanted`` (a query) says less the rows that the condition ``recorded`` finds."""
+    return f"""
+        INSERT INTO billing_usagerecord ({_FACTS}, revision, milliseconds, charged, physical)
+        SELECT {_FACTS}, revision, milliseconds, charged, physical FROM (
+            SELECT {_FACTS}, max(revision) + 1 AS revision, sum(milliseconds)::bigint AS milliseconds,
+                sum(charged)::bigint AS charged, sum(physical)::bigint AS physical
+            FROM (
+                {wanted}
+                UNION ALL
+                SELECT {_FACTS}, revision, -milliseconds, -charged, -physical FROM billing_usagerecord
+                WHERE cluster_id = %(cluster)s AND hour >= %(start)s AND hour < %(end)s AND {recorded}
+            ) AS both_sides GROUP BY {_FACTS}
+        ) AS difference
+        WHERE milliseconds <> 0 OR charged <> 0 OR physical <> 0
+        ORDER BY tenant_id, slot
+    """  # noqa: S608  # constants only; values are parameters
 
 
 _HELD = """
-    SELECT a.id AS allocation_id, a.node_id, s.hour, s.slot, a.tenant_id, a.namespace, a.deployment_id, a.cost_code,
-        a.gpu_type_id, a.sharing, a.profile, a.bucket, a.share, a.memory_mib, a.cores, a.slices, a.cpu_millicores,
+    SELECT a.cluster_id, a.id AS allocation_id, a.node_id, s.hour, s.slot, a.tenant_id, a.namespace,
+        a.deployment_id, a.cost_code, a.gpu_type_id, a.sharing, a.profile, a.bucket, a.share, a.memory_mib, a.cores, a.slices, a.cpu_millicores,
         a.host_memory_mib, a.source, -1 AS revision, t.milliseconds, a.share * t.milliseconds AS charged,
         coalesce(p.physical, a.share * t.milliseconds) AS physical
     FROM billing_deviceallocation a
@@ -55,7 +59,7 @@ _HELD = """
 """
 
 _IDLE = """
-    SELECT NULL::uuid AS allocation_id, c.node_id, c.hour, c.hour AS slot, c.idle_tenant_id AS tenant_id,
+    SELECT c.cluster_id, NULL::uuid AS allocation_id, c.node_id, c.hour, c.hour AS slot, c.idle_tenant_id AS tenant_id,
         '' AS namespace, NULL::uuid AS deployment_id, t.cost_code, c.gpu_type_id,
         CASE WHEN c.sharing = 'mig' THEN 'whole' ELSE c.sharing END AS sharing, '' AS profile, 'idle' AS bucket,
         1000000::bigint AS share, NULL::bigint AS memory_mib, NULL::int AS cores, NULL::int AS slices,
@@ -159,8 +163,7 @@ def idle_usage_write(cluster_id: UUID, window: Interval, *, node_ids: Sequence[U
 
 def _insert(wanted: str, recorded: str, parameters: dict[str, object]) -> int:
     with connection.cursor() as cursor:
-        cursor.execute(_INSERT.replace("%(wanted)s", wanted).replace("%(recorded)s", recorded).replace("%%(", "%("),
-                       parameters)
+        cursor.execute(_statement(wanted, recorded), parameters)
         return int(cursor.rowcount)
 
 

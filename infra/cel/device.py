@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 
-
 @dataclass(frozen=True, slots=True)
 class Version:
     """A version attribute, as text. It is read strictly as semver (three parts, no leading v) when evaluated."""

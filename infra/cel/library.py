@@ -123,7 +123,7 @@ def _url(value: Any) -> Any:
 
 
 def _url_host(value: Any) -> str:
-    return cast(str, _url(value).netloc.rpartition("@")[2])
+    return cast("str", _url(value).netloc.rpartition("@")[2])
 
 
 def _url_hostname(value: Any) -> str:
@@ -175,7 +175,7 @@ def _contains_ip(net: Any, other: Any) -> bool:
 def _contains_cidr(net: Any, other: Any) -> bool:
     outer = _interface(net[1]).network
     inner = _interface(other if isinstance(other, str) else other[1]).network
-    return outer.version == inner.version and inner.subnet_of(cast(Any, outer))
+    return outer.version == inner.version and inner.subnet_of(cast("Any", outer))
 
 
 # ------------------------------------------------------------------------------------------------- lists, sets

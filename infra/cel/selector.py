@@ -105,7 +105,6 @@ class Selector:
             return Match(Answer.EVAL_ERROR, _plain_reason(str(value)))
         return Match(Answer.EVAL_ERROR, f"the result is of type {kind.lower()}, not a boolean")
 
-
     def _run(self, variables: dict[str, Any]) -> tuple[str, Any, bool]:
         """Kind and value of the result, and whether the budget ran out."""
         with budget.fresh(self._cost), loops.running(self._parts, variables):
@@ -195,9 +194,7 @@ def _runtime() -> Any:
         if key not in seen:
             seen.add(key)
             made = overloads.setdefault(name, [])
-            made.append(
-                cel.Overload(f"run_{name}_{len(made)}", plain[0], kinds, is_member=member, impl=impl)
-            )
+            made.append(cel.Overload(f"run_{name}_{len(made)}", plain[0], kinds, is_member=member, impl=impl))
 
     for function in FUNCTIONS:
         for signature in function.signatures:
@@ -281,6 +278,11 @@ def _regex_probe() -> Any:
 
 # --------------------------------------------------------------------------------------------------- messages
 
+
+def _names(member: bool) -> str:
+    return "|".join(sorted({re.escape(f.name) for f in FUNCTIONS if f.signatures[0].member is member}))
+
+
 _LOCATION = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 _HINTS = (
     (re.compile(r"undeclared reference to 'device'"), "use device.driver, device.attributes or device.capacity"),
@@ -288,6 +290,8 @@ _HINTS = (
         re.compile(r"undeclared reference to '(find|findAll|named|sortBy|transform\w*)'"),
         "that function is not offered here; matches() and the one-variable macros are",
     ),
+    (re.compile(f"undeclared reference to '({_names(True)})'"), "it is called on a value: x.name(...)"),
+    (re.compile(f"undeclared reference to '({_names(False)})'"), "it is called with the value: name(x)"),
     (
         re.compile(r"undeclared reference"),
         'only `device` is known: device.driver, device.attributes["domain"].name, device.capacity["domain"].name',
@@ -323,8 +327,16 @@ def _type_name(kind: Any) -> str:
     return str(kind.name()).lower()
 
 
+_MISSING = re.compile(r'Key not found in map : "(.*)"')
+
+
 def _plain_reason(raw: str) -> str:
-    """The runtime's message without its status code and trailing tag."""
+    """The runtime's message without its status code and trailing tag, in words of devices where it is about one."""
+    if loops.TOO_MANY_ROUNDS in raw:
+        return "a list of more than 10,000 elements is looped over; make it smaller"
+    missing = _MISSING.search(raw)
+    if missing:
+        return f"the device has no {missing.group(1)!r} there; test with has(...) before reading it"
     text = re.sub(r"^[A-Z_]+: ", "", raw)
     text = re.sub(r" \[[A-Z_]+\]$", "", text)
     return re.sub(r"\s+", " ", text).strip()

@@ -367,9 +367,7 @@ def _encode(node: Node) -> bytes:
         return head + _bytes_field(8, body + b"".join(_bytes_field(2, _encode_entry(e)) for e in node.entries))
     iter_var, accu_var, iter_var2 = node.vars
     body = _bytes_field(1, iter_var.encode()) + _bytes_field(3, accu_var.encode())
-    body += b"".join(
-        _bytes_field(number, _encode(arg)) for number, arg in zip((2, 4, 5, 6, 7), node.args, strict=True)
-    )
+    body += b"".join(_bytes_field(number, _encode(arg)) for number, arg in zip((2, 4, 5, 6, 7), node.args, strict=True))
     return head + _bytes_field(9, body + (_bytes_field(8, iter_var2.encode()) if iter_var2 else b""))
 
 

@@ -22,7 +22,8 @@ def require_writable(cluster_id: UUID | None, call: Call) -> None:
             call,
             f"All writing to clusters is stopped (AIF_STOP_WRITES is set), so {call.what} on {call.cluster} waits.",
         )
-    row = Cluster.objects.filter(pk=cluster_id).values("mode", "paused", "abandoned_at").first()
+    rows = Cluster.objects.none() if cluster_id is None else Cluster.objects.filter(pk=cluster_id)
+    row = rows.values("mode", "paused", "abandoned_at").first()
     if row is None:
         raise ObserveOnly(call, f"Cluster {call.cluster} is not connected, so nothing is written to it.")
     if row["abandoned_at"] is not None:

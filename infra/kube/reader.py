@@ -120,7 +120,7 @@ class KubeReader:
         restarts = 0
         restarted = False
         while True:
-            query = {
+            query: dict[str, str | int | bool | None] = {
                 "limit": limit,
                 "continue": token,
                 "labelSelector": label_selector,

@@ -133,7 +133,7 @@ class Transport:
 
     def close(self) -> None:
         """Close idle connections; those in use close when they are given back."""
-        self._api.close()
+        self._api.rest_client.pool_manager.clear()
 
     @contextmanager
     def _open(self, request: Request) -> Generator[urllib3.HTTPResponse]:

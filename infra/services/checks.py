@@ -29,7 +29,7 @@ def checked_name(value: str, slug: str) -> str:
     return value.strip() or slug
 
 
-def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
+def checked_labels(labels: Mapping[Any, Any]) -> dict[str, str]:
     """Labels by Kubernetes' rules (an optional DNS prefix, names and values of at most 63 characters)."""
     for key, value in labels.items():
         if not (isinstance(key, str) and _is_label_key(key)):
@@ -41,7 +41,7 @@ def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
     return dict(labels)
 
 
-def checked_taints(taints: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+def checked_taints(taints: Iterable[Mapping[Any, Any]]) -> list[dict[str, str]]:
     """Taints: ``{"key", "value" (may be empty), "effect"}``."""
     checked = []
     for index, taint in enumerate(taints):
@@ -59,7 +59,7 @@ def checked_taints(taints: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
     return checked
 
 
-def checked_namespaces(namespaces: Iterable[str]) -> list[str]:
+def checked_namespaces(namespaces: Iterable[Any]) -> list[str]:
     """Names of namespaces, each once and in order."""
     for name in namespaces:
         if not (isinstance(name, str) and _DNS_LABEL.fullmatch(name)):

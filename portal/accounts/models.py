@@ -64,9 +64,7 @@ class User(AbstractBaseUser, Global):
     class Meta:
         ordering = ["username"]
         constraints = [
-            models.CheckConstraint(
-                condition=models.Q(username=Lower("username")), name="user_name_lower_case"
-            )
+            models.CheckConstraint(condition=models.Q(username=Lower("username")), name="user_name_lower_case")
         ]
 
     def __str__(self) -> str:

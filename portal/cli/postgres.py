@@ -31,6 +31,7 @@ SYSTEM_USER = "aif-postgres"
 """The operating system user that the server runs as when we are root (PostgreSQL refuses to run as root)."""
 START_SECONDS = 120
 _SOCKET_PORT = 5432
+_PROC = Path("/proc/1").is_dir()
 _LONGEST_SOCKET_PATH = 100
 
 
@@ -75,7 +76,7 @@ class Postgres:
         """
         try:
             pid = int((self.data / "postmaster.pid").read_text().splitlines()[0])
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") if os.path.isdir("/proc/1") else None
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") if _PROC else None
         except (OSError, ValueError, IndexError):
             return None
         if command is None:
@@ -127,7 +128,7 @@ class Postgres:
             command += ["-c", f"{name}={value}"]
         with open(self.data.parent / f"{self.data.name}.log", "ab") as log:
             # A session of its own: neither Ctrl-C in our terminal nor our end reaches it.
-            subprocess.Popen(  # noqa: S603  # our binary, our arguments
+            subprocess.Popen(  # our binary, our arguments
                 _as_system_user(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True, cwd="/",
             )  # fmt: skip
@@ -159,7 +160,7 @@ class Postgres:
 
     def _run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = _as_system_user([str(_binaries() / program), *arguments])
-        return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")  # noqa: S603
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
 
 
 def ensure_roles(connection: psycopg.Connection[tuple[object, ...]]) -> None:
@@ -178,18 +179,14 @@ def ensure_roles(connection: psycopg.Connection[tuple[object, ...]]) -> None:
         connection.execute(sql.SQL("GRANT {} TO {}").format(sql.Identifier(SYSTEM), sql.Identifier(APP)))
 
 
-def create_database(
-    connection: psycopg.Connection[tuple[object, ...]], name: str, template: str | None = None
-) -> None:
+def create_database(connection: psycopg.Connection[tuple[object, ...]], name: str, template: str | None = None) -> None:
     """A database that belongs to the owner role; with ``template`` a copy of that one."""
     statement = sql.SQL("CREATE DATABASE {} OWNER {}").format(sql.Identifier(name), sql.Identifier(OWNER))
     if template is not None:
         # WAL_LOG copies block by block: no checkpoint, which would stall everybody on a small machine.
         statement += sql.SQL(" TEMPLATE {} STRATEGY wal_log").format(sql.Identifier(template))
     connection.execute(statement)
-    connection.execute(
-        sql.SQL("REVOKE ALL ON DATABASE {} FROM PUBLIC").format(sql.Identifier(name))
-    )
+    connection.execute(sql.SQL("REVOKE ALL ON DATABASE {} FROM PUBLIC").format(sql.Identifier(name)))
     connection.execute(
         sql.SQL("GRANT CONNECT, TEMPORARY ON DATABASE {} TO {}").format(sql.Identifier(name), sql.Identifier(APP))
     )

@@ -112,9 +112,7 @@ class Child:
             observer = on_line if stream is self.process.stdout else None
             threading.Thread(target=self._pass_on, args=(stream, say, observer), daemon=True).start()
 
-    def _pass_on(
-        self, stream: IO[str], say: Callable[[str, str], None], on_line: Callable[[str], bool] | None
-    ) -> None:
+    def _pass_on(self, stream: IO[str], say: Callable[[str, str], None], on_line: Callable[[str], bool] | None) -> None:
         for line in stream:
             text = line.rstrip("\n")
             if on_line is None or not on_line(text):

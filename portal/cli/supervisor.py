@@ -136,7 +136,15 @@ class Supervisor:
         if self.options.clusters == "simulator":
             state = self.instance.data / "simulator"
             state.mkdir(exist_ok=True, mode=0o700)
-            command = [sys.executable, "-m", "simulator", "--state-dir", str(state), "--port-base", str(self.port + 100)]
+            command = [
+                sys.executable,
+                "-m",
+                "simulator",
+                "--state-dir",
+                str(state),
+                "--port-base",
+                str(self.port + 100),
+            ]
             bare = {name: value for name, value in env.items() if not name.startswith(("AIF_", "DJANGO_"))}
             self._launch(Part("simulator", command, bare, on_parent_death=signal.SIGTERM))
             _wait_for(self._ready.is_set, 60, "the simulator does not say that it is ready", self._check_stop)
@@ -306,7 +314,9 @@ def _choose_port(wanted: int | None) -> int:
             except OSError:
                 continue
             return int(probe.getsockname()[1])
-    raise StartError(f"Port {wanted} is in use. Choose another with --port." if wanted else "No port from 8000 on is free.")
+    raise StartError(
+        f"Port {wanted} is in use. Choose another with --port." if wanted else "No port from 8000 on is free."
+    )
 
 
 def _wait_for(ready: Any, seconds: float, complaint: str, check_stop: Any) -> None:
@@ -316,4 +326,3 @@ def _wait_for(ready: Any, seconds: float, complaint: str, check_stop: Any) -> No
         if time.monotonic() > deadline:
             raise StartError(f"{complaint} within {seconds:.0f} s.")
         time.sleep(0.1)
-

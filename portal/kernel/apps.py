@@ -10,7 +10,8 @@ class KernelConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the system checks, the audit of system scopes and the kernel's own ticks."""
-        from portal.kernel import audit, checks, scoping, workqueue
+        from portal.kernel import audit, checks, scoping, tasks
 
-        assert checks and workqueue  # importing them registers checks and ticks
+        registering = (checks, tasks)  # importing them is what counts
+        assert all(registering)
         scoping.on_system_scope(audit.system_scope_opened)

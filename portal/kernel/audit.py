@@ -14,7 +14,9 @@ from portal.kernel.models import AuditEvent
 logger = logging.getLogger(__name__)
 
 HIDDEN = "(hidden)"
-_SECRET = re.compile(r"password|passwd|secret|token|kubeconfig|ciphertext|digest|credential|private|pepper", re.I)
+_SECRET = re.compile(
+    r"password|passwd|secret|token|kubeconfig|ciphertext|digest|credential|private|pepper", re.IGNORECASE
+)
 
 
 def record(
@@ -56,8 +58,8 @@ def record(
         request_id=request.request_id if request else "",
         remote_address=request.remote_address if request else "",
     )
-    # The scope check is left out on purpose: an event may be added from anywhere (policy of the table).
-    models.Model.save(event, force_insert=True)
+    # Around the scoped manager on purpose: an event may be added from anywhere, reading stays within the scope.
+    models.QuerySet(AuditEvent).bulk_create([event])
 
 
 def refused(

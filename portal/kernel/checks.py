@@ -39,9 +39,7 @@ def role_problem(alias: str = "default") -> str | None:
 
 
 @register(Tags.database, deploy=True)
-def database_roles(
-    app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
-) -> list[CheckMessage]:
+def database_roles(app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
     """``check --deploy --database default``; not part of ``migrate``, which the owner runs."""
     problems = [role_problem(alias) for alias in databases or []]
     return [Error(problem, id="aif.E002") for problem in problems if problem]

@@ -65,7 +65,8 @@ def set_condition(
 ) -> list[dict[str, Any]]:
     """The list with ``new`` in the place of the condition of its type, or at the end.
 
-    ``lastTransitionTime`` moves to ``now`` (default: the clock's) only when ``status`` changes, so a message can be refreshed.
+    ``lastTransitionTime`` moves to ``now`` (default: the clock's) only when ``status`` changes, so a message
+    can be refreshed.
     """
     now = now or datetime.now(UTC)
     result: list[dict[str, Any]] = []

@@ -51,5 +51,3 @@ def _broker() -> str:
     except Exception:  # noqa: BLE001  # each transport has its own errors; all mean the same here
         return "does not answer"
     return OK
-
-

@@ -53,9 +53,9 @@ class CleanInputMiddleware:
             return "query"
         if any("\x00" in value for key, value in request.META.items() if key.startswith("HTTP_")):
             return "header"
-        if request.method == "POST" and (request.content_type or "") in _FORMS:
-            if not all(storable(key) and all(map(storable, values)) for key, values in request.POST.lists()):
-                return "form"
+        form = request.method == "POST" and (request.content_type or "") in _FORMS
+        if form and not all(storable(key) and all(map(storable, values)) for key, values in request.POST.lists()):
+            return "form"
         return None
 
 

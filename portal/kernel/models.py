@@ -51,9 +51,7 @@ class WorkItem(Global):
                 condition=models.Q(next_attempt_at__isnull=False),
                 name="workitem_due",
             ),
-            models.Index(
-                fields=["cluster_id"], condition=models.Q(lease_until__isnull=False), name="workitem_leased"
-            ),
+            models.Index(fields=["cluster_id"], condition=models.Q(lease_until__isnull=False), name="workitem_leased"),
             models.Index(fields=["tenant_id"], name="workitem_tenant"),
         ]
 
@@ -145,9 +143,7 @@ class IdempotencyRecord(Global):
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["principal", "route", "key"], name="idempotency_unique")
-        ]
+        constraints = [models.UniqueConstraint(fields=["principal", "route", "key"], name="idempotency_unique")]
         indexes = [models.Index(fields=["created_at"], name="idempotency_age")]
 
     def __str__(self) -> str:

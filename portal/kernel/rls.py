@@ -91,9 +91,7 @@ class EnableRLS(_SQL):
                 f'CREATE POLICY {POLICY}_insert ON "{self.table}" FOR INSERT WITH CHECK (true)',
             ]
         else:
-            statements.append(
-                f'CREATE POLICY {POLICY} ON "{self.table}" USING ({within}) WITH CHECK ({within})'
-            )
+            statements.append(f'CREATE POLICY {POLICY} ON "{self.table}" USING ({within}) WITH CHECK ({within})')
         return statements
 
     def backward(self) -> list[str]:
@@ -123,9 +121,11 @@ class TenantForeignKey(_SQL):
         unique = _short(f"{self.parent}_tenant_id_id_key")
         return [
             f'CREATE UNIQUE INDEX IF NOT EXISTS "{unique}" ON "{self.parent}" (tenant_id, id)',
-            f'ALTER TABLE "{self.child}" ADD CONSTRAINT "{composite_key_name(self.child, self.column)}" '
-            f'FOREIGN KEY (tenant_id, "{self.column}") REFERENCES "{self.parent}" (tenant_id, id) '
-            "DEFERRABLE INITIALLY DEFERRED",
+            (
+                f'ALTER TABLE "{self.child}" ADD CONSTRAINT "{composite_key_name(self.child, self.column)}" '
+                f'FOREIGN KEY (tenant_id, "{self.column}") REFERENCES "{self.parent}" (tenant_id, id) '
+                "DEFERRABLE INITIALLY DEFERRED"
+            ),
         ]
 
     def backward(self) -> list[str]:

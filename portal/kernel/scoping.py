@@ -164,9 +164,7 @@ def _apply(scope: _Scope | None) -> None:
     # Setting the parameter "role" is SET LOCAL ROLE; "none" is the role that the session logged in with.
     role = settings.AIF_DB_SYSTEM_ROLE if system else "none"
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT set_config('role', %s, true), set_config('aif.tenants', %s, true)", [role, tenants]
-        )
+        cursor.execute("SELECT set_config('role', %s, true), set_config('aif.tenants', %s, true)", [role, tenants])
 
 
 class ScopedQuerySet(models.QuerySet[_M]):

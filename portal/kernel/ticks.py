@@ -65,9 +65,7 @@ def run_tick(name: str) -> bool:
         error = f"{type(caught).__name__}: {caught}"[:2000]
         logger.exception("a periodic task failed", extra={"task": name})
     with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE kernel_tickslot SET finished_at = now(), last_error = %s WHERE task = %s", [error, name]
-        )
+        cursor.execute("UPDATE kernel_tickslot SET finished_at = now(), last_error = %s WHERE task = %s", [error, name])
     return True
 
 

@@ -8,8 +8,8 @@ os.environ.setdefault("AIF_TOKEN_PEPPER", "development-only-development-only")
 os.environ.setdefault("AIF_DATABASE_URL", "postgresql://aif_app@127.0.0.1/aif")
 os.environ.setdefault("AIF_BROKER_URL", "redis://127.0.0.1:6379/0")
 
-from portal.settings.base import *  # noqa: E402, F403
-from portal.settings.base import STORAGES, TEMPLATES  # noqa: E402
+from portal.settings.base import *
+from portal.settings.base import STORAGES, TEMPLATES
 
 DEBUG = True
 ALLOWED_HOSTS = ["127.0.0.1", "localhost"]

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 from django.core.exceptions import ImproperlyConfigured
 
 from portal.settings import env
-from portal.settings.base import *  # noqa: F403  # a profile is the base with a few lines changed
+from portal.settings.base import *  # a profile is the base with a few lines changed
 from portal.settings.base import AIF_PUBLIC_URL, AIF_TOKEN_PEPPER, ALLOWED_HOSTS
 
 if not ALLOWED_HOSTS:

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 
 from simulator.cluster import Cluster
 from simulator.controllers.base import Controller, Key
-from simulator.controllers.life import BACKOFF, BAD_IMAGE, CREATING, ENDED, PREFIX, PULLING, RUNNING, Life, Plan
+from simulator.controllers.life import (
+    BACKOFF,
+    BAD_IMAGE,
+    CREATING,
+    ENDED,
+    PREFIX,
+    PULLING,
+    RUNNING,
+    Life,
+    Plan,
+)
 from simulator.devices import NoDevices
 from simulator.errors import ApiError
 from simulator.kinds import NODE, POD, Obj

@@ -9,7 +9,15 @@ from simulator.controllers.hami import REGISTER
 from simulator.errors import ApiError
 from simulator.kinds import LEASE, NAMESPACE, NODE, POD, Obj
 from simulator.nodes import conditions, hami_register, handshake, resources
-from simulator.objects import annotations_of, condition, is_deleting, name_of, namespace_of, rfc3339_micro, unix
+from simulator.objects import (
+    annotations_of,
+    condition,
+    is_deleting,
+    name_of,
+    namespace_of,
+    rfc3339_micro,
+    unix,
+)
 from simulator.registry import Options
 from simulator.store import Change
 

@@ -7,7 +7,16 @@ from collections.abc import Iterable
 from simulator.cluster import Cluster
 from simulator.errors import ApiError
 from simulator.kinds import POD, Kind, Obj
-from simulator.objects import clone, condition, controller_of, is_deleting, name_of, namespace_of, owner_reference, uid_of
+from simulator.objects import (
+    clone,
+    condition,
+    controller_of,
+    is_deleting,
+    name_of,
+    namespace_of,
+    owner_reference,
+    uid_of,
+)
 from simulator.registry import Options
 from simulator.resources import FINISHED
 from simulator.selectors import matches

@@ -159,7 +159,7 @@ def _template(owner: Reader) -> Template:
 def _annotations(metadata: Reader) -> Pairs:
     reader = metadata.child("annotations")
     pairs: list[tuple[str, str]] = []
-    names = reader.keys()
+    names = reader.names()
     if len(names) > 32:
         metadata.errors.add(reader.pointer, f"annotations has {len(names)} entries; at most 32 are allowed.")
     for name in names[:32]:
@@ -232,7 +232,7 @@ def _key_ref(source: Reader, key: str) -> KeyRef | None:
 def _resources(resources: Reader, key: str) -> Pairs:
     reader = resources.child(key)
     pairs: list[tuple[str, str]] = []
-    for resource in reader:
+    for resource in reader.names():
         raw: Any = reader.raw(resource)
         if resource not in _PLAIN_RESOURCES:
             resources.errors.add(

@@ -104,7 +104,7 @@ def _expect(top: Reader, key: str, wanted: str) -> None:
 def _cost_code_annotation(metadata: Reader) -> str:
     """Annotations of the deployment are not kept, but for the cost code."""
     annotations = metadata.child("annotations")
-    for name in annotations:
+    for name in annotations.names():
         annotations.raw(name)
     return annotations.text(COST_CODE_ANNOTATION, longest=60)
 

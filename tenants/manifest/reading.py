@@ -72,7 +72,7 @@ class Reader:
         self._known.add(key)
         return self._data.get(key)
 
-    def keys(self) -> list[str]:
+    def names(self) -> list[str]:
         """The names of the fields that are given."""
         return [key for key, value in self._data.items() if value is not None]
 
@@ -173,7 +173,7 @@ class Reader:
         """Labels as Kubernetes takes them. ``reserved`` prefixes are the platform's."""
         reader = self.child(key)
         pairs: list[tuple[str, str]] = []
-        names = reader.keys()
+        names = reader.names()
         if len(names) > high:
             self.errors.add(reader.pointer, f"{key} has {len(names)} entries; at most {high} are allowed.")
         for name in names[:high]:

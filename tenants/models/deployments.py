@@ -44,7 +44,6 @@ class ModelDeployment(TenantOwned):
                 condition=models.Q(deleted_at__isnull=True),
                 name="model_deployment_one_live",
             ),
-            models.UniqueConstraint(fields=["tenant", "id"], name="model_deployment_tenant_id"),
         ]
         indexes = [
             models.Index(fields=["tenant", "created_at", "id"], name="model_deployment_page"),
@@ -91,7 +90,6 @@ class ModelReplica(TenantOwned):
                 condition=models.Q(deleted_at__isnull=True),
                 name="model_replica_one_live",
             ),
-            models.UniqueConstraint(fields=["tenant", "id"], name="model_replica_tenant_id"),
         ]
         indexes = [models.Index(fields=["tenant", "deployment"], name="model_replica_of")]
 
@@ -110,5 +108,4 @@ class DeploymentEvent(TenantOwned):
     count = models.PositiveIntegerField(default=1)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["tenant", "id"], name="deployment_event_tenant_id")]
         indexes = [models.Index(fields=["tenant", "deployment", "last_at"], name="deployment_event_page")]

@@ -21,7 +21,6 @@ class GPUQuota(TenantOwned):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["tenant", "gpu_type"], name="gpu_quota_unique"),
-            models.UniqueConstraint(fields=["tenant", "id"], name="gpu_quota_tenant_id"),
             models.CheckConstraint(
                 condition=models.Q(guaranteed__lte=models.F("limit")), name="gpu_quota_guaranteed_within_limit"
             ),
@@ -47,7 +46,6 @@ class QuotaAllotment(TenantOwned):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["quota", "cluster", "namespace"], name="quota_allotment_unique"),
-            models.UniqueConstraint(fields=["tenant", "id"], name="quota_allotment_tenant_id"),
             models.CheckConstraint(
                 condition=models.Q(target__lte=models.F("amount")), name="quota_allotment_target_within_amount"
             ),

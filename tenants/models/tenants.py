@@ -104,5 +104,4 @@ class TenantNamespace(TenantOwned):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["tenant", "cluster"], name="tenant_namespace_unique"),
-            models.UniqueConstraint(fields=["tenant", "id"], name="tenant_namespace_tenant_id"),
         ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from infra.kube.apply import Owner, force_fields
 from infra.kube.client import KubeClient, Obj
 from infra.kube.errors import KubeError, NotFound, Retryable
-from infra.models import AppliedObject, Cluster
+from infra.models import AppliedObject, Cluster, Node
 from infra.names import selector
 from infra.selectors.inventory import applied_by
 from infra.services.inventory import ApplyReport, Superseded, inventory_apply, inventory_delete, inventory_suspect
@@ -46,11 +46,7 @@ class View:
     tenant: Tenant
     cluster: Cluster
     namespace: TenantNamespace | None
-
-    @property
-    def facts(self) -> ReplicaFacts:
-        """What it is rendered from."""
-        return replica_facts(self.replica, self.deployment, self.tenant)
+    facts: ReplicaFacts
 
     @property
     def owner(self) -> Owner:
@@ -94,7 +90,11 @@ def _view(item: Claimed) -> View | None:
         if row is None:
             return None
         namespace = TenantNamespace.objects.filter(tenant_id=row.tenant_id, cluster_id=row.cluster_id).first()
-        return View(row, row.deployment, row.tenant, row.cluster, namespace)
+        plain = Node.objects.filter(cluster=row.cluster, gone_at__isnull=True).exclude(mig_profile="")
+        facts = replica_facts(
+            row, row.deployment, row.tenant, plain_slices=frozenset(plain.values_list("name", flat=True))
+        )
+        return View(row, row.deployment, row.tenant, row.cluster, namespace, facts)
 
 
 def _bring(item: Claimed, view: View) -> Outcome:

@@ -55,6 +55,7 @@ def pod_template(
     hami = sharing is Sharing.HAMI and bool(cards)
     if hami:
         annotations[HAMI_CARDS] = ",".join(sorted(cards))
+    devices = device_resources(grants, plain_slices=bool(facts.plain_slices.intersection(nodes)))
     metadata: Object = {"labels": labels}
     if annotations:
         metadata["annotations"] = annotations
@@ -66,7 +67,7 @@ def pod_template(
         "affinity": _affinity(nodes),
         "tolerations": [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}],
         "containers": [
-            _container(container, member, grants, env=env, serves=serves) for container in member.template.containers
+            _container(container, member, devices, env=env, serves=serves) for container in member.template.containers
         ],
         "volumes": [{"name": SHM, "emptyDir": {"medium": "Memory"}}],
     }
@@ -96,11 +97,11 @@ def device_resources(grants: Sequence[DeviceGrant], *, plain_slices: bool = Fals
 
 
 def _container(
-    container: Container, member: Member, grants: Sequence[DeviceGrant], *, env: Sequence[EnvVar], serves: bool
+    container: Container, member: Member, devices: dict[str, str], *, env: Sequence[EnvVar], serves: bool
 ) -> Object:
     engine = container.name == "engine"
     cpu, memory = container_requests(container, member.devices)
-    devices = device_resources(grants) if engine else {}
+    devices = devices if engine else {}
     requests = dict(container.requests) | {"cpu": _cpu(cpu), "memory": _memory(memory)} | devices
     limits = dict(container.limits) | devices
     out: Object = {"name": container.name, "image": container.image}

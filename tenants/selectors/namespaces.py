@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from uuid import UUID
 
-from infra.models import Node, Reservation, SharingMode
+from infra.models import Node, Reservation
+from infra.models.hardware import SharingMode
 from infra.pod_devices import GPU, MIG_PREFIX
 from infra.shares.exact import CARD
 from tenants.bundle import is_gpu_resource
@@ -32,9 +33,11 @@ def gpu_resources_allowed(namespace: TenantNamespace, parts: list[QuotaAllotment
         cluster_id=namespace.cluster_id,
         namespace=namespace.name,
         released_at__isnull=True,
-    ):
+    ).select_related("node"):
         shares[row.gpu_type_id] += row.share
-        if row.sharing == SharingMode.MIG:
+        if row.profile and row.node.mig_profile:  # the device plugin's strategy "single" calls slices cards
+            allowed[GPU] += row.slices
+        elif row.profile:
             allowed[f"{MIG_PREFIX}{row.profile}"] += row.slices
         elif row.sharing == SharingMode.HAMI:
             allowed[GPU] += 1

@@ -47,9 +47,7 @@ def careless_claim(item_id: uuid.UUID) -> bool:
             return False
         time.sleep(0.05)
         with connection.cursor() as cursor:
-            cursor.execute(
-                "UPDATE kernel_workitem SET lease_until = now() + interval '90 s' WHERE id = %s", [item_id]
-            )
+            cursor.execute("UPDATE kernel_workitem SET lease_until = now() + interval '90 s' WHERE id = %s", [item_id])
         return True
 
 

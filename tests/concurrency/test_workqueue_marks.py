@@ -11,8 +11,7 @@ from django.db import connection
 from django.utils import timezone
 
 from portal.kernel.models import WorkItem
-from portal.kernel.workqueue import Claimed, Done, LeaseLost, Mark, Outcome, RetryAfter, claim, mark, mark_many
-from portal.kernel.workqueue import runner
+from portal.kernel.workqueue import Claimed, Done, LeaseLost, Mark, Outcome, RetryAfter, claim, mark, mark_many, runner
 from portal.kernel.workqueue.claims import due_ids
 from portal.kernel.workqueue.registry import register, unregister
 

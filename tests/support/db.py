@@ -58,11 +58,10 @@ class Clone:
 
     def create(self) -> None:
         """Make the database anew from the template."""
-        with _administrator() as connection:
-            with _locked("template"):
-                template = _template(connection)
-                _drop(connection, self.name)
-                create_database(connection, self.name, template)
+        with _administrator() as connection, _locked("template"):
+            template = _template(connection)
+            _drop(connection, self.name)
+            create_database(connection, self.name, template)
 
     def drop(self) -> None:
         """Remove the database (AIF_TEST_KEEP keeps it for looking at)."""

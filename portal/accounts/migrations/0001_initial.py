@@ -107,9 +107,7 @@ class Migration(migrations.Migration):
                 ("sub", models.CharField(max_length=255)),
                 (
                     "claims",
-                    models.JSONField(
-                        blank=True, default=dict, help_text="Names and groups of the last sign-in."
-                    ),
+                    models.JSONField(blank=True, default=dict, help_text="Names and groups of the last sign-in."),
                 ),
                 ("last_seen_at", models.DateTimeField(blank=True, null=True)),
                 ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),

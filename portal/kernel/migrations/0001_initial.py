@@ -72,9 +72,7 @@ class Migration(migrations.Migration):
                 ("after", models.JSONField(blank=True, null=True)),
                 (
                     "outcome",
-                    models.CharField(
-                        choices=[("done", "done"), ("refused", "refused")], default="done", max_length=8
-                    ),
+                    models.CharField(choices=[("done", "done"), ("refused", "refused")], default="done", max_length=8),
                 ),
                 ("reason", models.TextField(blank=True)),
                 ("request_id", models.CharField(blank=True, max_length=64)),
@@ -103,9 +101,7 @@ class Migration(migrations.Migration):
                 ("detail", models.JSONField(blank=True, default=dict)),
             ],
             options={
-                "constraints": [
-                    models.UniqueConstraint(fields=("kind", "instance"), name="heartbeat_unique")
-                ],
+                "constraints": [models.UniqueConstraint(fields=("kind", "instance"), name="heartbeat_unique")],
             },
         ),
         migrations.CreateModel(
@@ -171,9 +167,7 @@ class Migration(migrations.Migration):
                 ("next_attempt_at", models.DateTimeField(blank=True, help_text="NULL: parked.", null=True)),
                 (
                     "not_before",
-                    models.DateTimeField(
-                        blank=True, help_text="Back-off; only a spec change ends it.", null=True
-                    ),
+                    models.DateTimeField(blank=True, help_text="Back-off; only a spec change ends it.", null=True),
                 ),
                 (
                     "dispatched_at",

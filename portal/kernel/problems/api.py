@@ -3,7 +3,6 @@
 import logging
 from typing import Any
 
-from django.db import connection
 from django.http import HttpRequest, JsonResponse
 from rest_framework import exceptions
 from rest_framework.response import Response
@@ -40,9 +39,6 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
             logger.error("a request failed", exc_info=error, extra={"path": request.path})
             found = Internal("Something went wrong on our side. Tell the platform team the request id.")
         problem = found
-    if connection.in_atomic_block:
-        # A view that opened a transaction around the handler must not commit half of a change.
-        connection.set_rollback(True)
     audit.refusal_of(problem.refusal)
     if problem.retry_after is not None:
         headers["Retry-After"] = str(problem.retry_after)

@@ -77,9 +77,7 @@ class Claimed:
         """
         with system_scope(f"reconcile {self.kind}"):
             with connection.cursor() as cursor:
-                cursor.execute(
-                    "SELECT pg_advisory_xact_lock_shared(%s, hashtext(%s))", [_LOCK_ITEM, str(self.item_id)]
-                )
+                cursor.execute("SELECT pg_advisory_xact_lock_shared(%s, hashtext(%s))", [_LOCK_ITEM, str(self.item_id)])
                 cursor.execute("SELECT lease_token FROM kernel_workitem WHERE id = %s", [self.item_id])
                 row = cursor.fetchone()
             if row is None or row[0] != self.token:

@@ -9,7 +9,15 @@ from django.db import IntegrityError, ProgrammingError, connection, models, tran
 
 from portal.kernel.models import AuditEvent
 from portal.kernel.rls import composite_key_name
-from portal.kernel.scoping import Global, ScopeError, TenantOwned, current_tenants, is_system, system_scope, tenant_scope
+from portal.kernel.scoping import (
+    Global,
+    ScopeError,
+    TenantOwned,
+    current_tenants,
+    is_system,
+    system_scope,
+    tenant_scope,
+)
 from tests.support.scopedapp.models import Book, Note, Shelf
 
 A, B = uuid.UUID(int=1), uuid.UUID(int=2)
@@ -104,9 +112,7 @@ def test_raw_sql_is_held_by_the_database(shelves: tuple[Shelf, Shelf]) -> None:
 def test_the_database_refuses_a_foreign_row(shelves: tuple[Shelf, Shelf]) -> None:
     with tenant_scope(A), pytest.raises(ProgrammingError, match="row-level security"), transaction.atomic():
         with connection.cursor() as cursor:
-            cursor.execute(
-                "INSERT INTO scopedapp_shelf (id, tenant_id, name) VALUES (%s, %s, 'x')", [uuid.uuid4(), B]
-            )
+            cursor.execute("INSERT INTO scopedapp_shelf (id, tenant_id, name) VALUES (%s, %s, 'x')", [uuid.uuid4(), B])
     with tenant_scope(A), pytest.raises(ProgrammingError, match="row-level security"), transaction.atomic():
         Shelf.objects.update(tenant_id=B)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -161,6 +162,12 @@ def test_copies_with_different_pins_do_not_share_a_deployment() -> None:
 def test_rolling_update_needs_no_further_card() -> None:
     deployment = render_replica(CASES["whole"])[1]
     assert deployment["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+
+
+def test_slices_are_called_as_their_node_calls_them() -> None:
+    case = replace(CASES["mig"], plain_slices=frozenset({"node-3"}))
+    limits = templates(render_replica(case))[0]["spec"]["containers"][0]["resources"]["limits"]
+    assert limits == {"memory": "12Gi", "nvidia.com/gpu": "1"}
 
 
 def test_users_labels_never_replace_ours() -> None:

@@ -67,11 +67,11 @@ def serve(replay: Replay) -> Generator[Replay]:
                 self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
             self.wfile.write(b"0\r\n\r\n")
 
-        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer
-
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, *args: object) -> None:
             """Say nothing."""
 
+    for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+        setattr(Handler, f"do_{method}", Handler._answer)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()

@@ -77,7 +77,14 @@ def test_retry_after_is_read_whatever_its_case(value: str) -> None:
 
 
 def test_odd_bodies_are_classified_by_their_code() -> None:
-    for body in (b"", b"[]", b"null", b'{"kind": "Status"}', b"\xff\xfe", b'{"kind":"Status","details":{"causes":[1]}}'):
+    for body in (
+        b"",
+        b"[]",
+        b"null",
+        b'{"kind": "Status"}',
+        b"\xff\xfe",
+        b'{"kind":"Status","details":{"causes":[1]}}',
+    ):
         for code in (400, 401, 403, 404, 409, 410, 422, 429, 500, 503):
             error = classify(code, {}, body, CALL)
             assert error.status == code

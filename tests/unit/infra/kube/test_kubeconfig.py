@@ -158,8 +158,8 @@ def test_certificates_are_looked_at() -> None:
         "expired": user(b64(old.cert), b64(old.key)),
         "together": {"client-key-data": b64(CLIENT.key)},
     }
-    for words, given in cases.items():
-        assert words in str(refused(kubeconfig(SERVER, user=given))), words
+    for words, fields in cases.items():
+        assert words in str(refused(kubeconfig(SERVER, user=fields))), words
     assert "no certificate" in str(refused(kubeconfig(SERVER, ca="not a PEM")))
 
 
@@ -171,7 +171,9 @@ def test_an_expired_token_and_no_credentials_at_all() -> None:
 
 
 def test_yaml_that_would_grow_is_refused_before_it_does() -> None:
-    bomb = "a: &a [x, x]\n" + "".join(f"{chr(98 + i)}: &{chr(98 + i)} [*{chr(97 + i)}, *{chr(97 + i)}]\n" for i in range(20))
+    bomb = "a: &a [x, x]\n" + "".join(
+        f"{chr(98 + i)}: &{chr(98 + i)} [*{chr(97 + i)}, *{chr(97 + i)}]\n" for i in range(20)
+    )
     assert "anchors and aliases" in str(refused(bomb))
     assert "nested too deep" in str(refused("[" * 5000 + "]" * 5000))
     assert "too many entries" in str(refused(json.dumps({"users": [0] * 30_000})))
@@ -204,7 +206,12 @@ def test_no_refusal_quotes_a_secret() -> None:
         assert secret not in str(refused(text))
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
 def test_whatever_is_pasted_is_refused_and_never_breaks(value: Any) -> None:
     refused(json.dumps(value))
 

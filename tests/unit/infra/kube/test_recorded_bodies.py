@@ -140,9 +140,7 @@ def test_a_watch_brings_typed_events_although_the_network_cuts_its_lines() -> No
 
 def test_a_watch_that_begins_with_the_present_says_where_that_ends() -> None:
     with serve(Replay(canned("api-watch-pods-initial-events.jsonl"))) as replay:
-        events = list(
-            _client(replay).watch("v1", "Pod", namespace="watched", resource_version="", initial_events=True)
-        )
+        events = list(_client(replay).watch("v1", "Pod", namespace="watched", resource_version="", initial_events=True))
     ends = [event.initial_events_end for event in events]
     assert ends.count(True) == 1
     assert [event.type for event in events[: ends.index(True)]] == [EventType.ADDED, EventType.ADDED]

@@ -21,10 +21,15 @@ CA = Authority()
 TEXT = (("Content-Type", "text/plain"),)
 
 
+class _Quiet(HTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that does not trust us is what some tests want."""
+
+
 class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         # The name in the client's certificate is the answer.
-        peer = self.connection.getpeercert()  # type: ignore[attr-defined]
+        peer = self.connection.getpeercert()
         name = dict(pair[0] for pair in peer["subject"])["commonName"] if peer else "nobody"
         body = f'{{"gitVersion": "{name}"}}'.encode()
         self.send_response(200)
@@ -32,7 +37,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, *args: object) -> None:
         """Say nothing."""
 
 
@@ -44,8 +49,7 @@ def tls_server(tmp_path: Path) -> Generator[str]:
     context.load_cert_chain(tmp_path / "server.pem")
     context.verify_mode = ssl.CERT_OPTIONAL
     context.load_verify_locations(cadata=CA.pem)
-    server = HTTPServer(("127.0.0.1", 0), _Handler)
-    server.handle_error = lambda request, address: None  # type: ignore[method-assign]
+    server = _Quiet(("127.0.0.1", 0), _Handler)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()

@@ -1,0 +1,160 @@
+"""Bills, their lines, what a line is made of, and the state of the close."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import Count, QuerySet, Sum
+
+from billing.drawing import Charges, digest, draw
+from billing.models import Bill, BillingPeriod, BillLine, Bucket, DeviceAllocation, Issuer, MeterProgress
+from billing.rating import Line
+from billing.selectors.charges import Delimiters, charges_of, delimiters_of, previous_closed, tenants_billed_by
+from billing.locks import last_usage_seq
+from infra.models import Cluster
+from portal.kernel.clock import Interval, hour_start
+
+
+def bills() -> QuerySet[Bill]:
+    """Bills of the open scope, the newest first."""
+    return Bill.objects.select_related("period", "tenant").order_by("-period__starts_at", "number")
+
+
+def bill_lines(bill: Bill) -> QuerySet[BillLine]:
+    """The lines in print order."""
+    return BillLine.objects.filter(bill=bill).select_related("gpu_type", "rate").order_by("position")
+
+
+@dataclass(frozen=True, slots=True)
+class LineAllocation:
+    """An allocation's part in a line. ``charged``: millionths of a card × milliseconds; ``allocation`` is None for
+    reserved idle time, which belongs to a node."""
+
+    allocation: DeviceAllocation | None
+    node_id: UUID | None
+    first: datetime
+    last: datetime
+    milliseconds: int
+    charged: int
+    revisions: int
+
+
+def bill_line_allocations(line: BillLine) -> list[LineAllocation]:
+    """What a line is made of, found by its predicate; Σ of the parts is the line's quantity. Within its scope.
+
+    Args:
+        line: with its ``bill``.
+    """
+    bill = line.bill
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT allocation_id, node_id, min(slot), max(hour), sum(milliseconds), sum(charged), max(revision)
+            FROM billing_usagerecord
+            WHERE tenant_id = %(tenant)s AND hour >= %(first_hour)s AND hour < %(end)s
+                AND slot >= %(start)s AND slot < %(end)s AND seq > %(after)s AND seq <= %(upto)s
+                AND deployment_id IS NOT DISTINCT FROM %(deployment)s AND cost_code = %(code)s
+                AND (%(idle)s OR deployment_id IS NOT NULL OR namespace = %(namespace)s)
+                AND gpu_type_id IS NOT DISTINCT FROM %(type)s AND sharing = %(sharing)s AND profile = %(profile)s
+                AND bucket = %(bucket)s
+            GROUP BY allocation_id, node_id
+            HAVING sum(milliseconds) <> 0 OR sum(charged) <> 0
+            ORDER BY min(slot), allocation_id
+            """,
+            {
+                "tenant": line.tenant_id,
+                "first_hour": hour_start(line.charge_from),
+                "start": line.charge_from,
+                "end": line.charge_to,
+                "after": bill.seq_after if line.correction else 0,
+                "upto": bill.seq_upto,
+                "deployment": line.deployment_id,
+                "code": line.cost_code,
+                "idle": line.kind == BillLine.Kind.IDLE,
+                "namespace": line.namespace,
+                "type": line.gpu_type_id,
+                "sharing": line.sharing,
+                "profile": line.profile,
+                "bucket": Bucket.IDLE if line.kind == BillLine.Kind.IDLE else Bucket.TENANTS,
+            },
+        )
+        rows = cursor.fetchall()
+    known = {
+        row.pk: row
+        for row in DeviceAllocation.objects.filter(pk__in=[row[0] for row in rows if row[0]]).select_related("node", "cluster")
+    }
+    return [
+        LineAllocation(known.get(pk), node, first, last, int(ms), int(charged), revision)
+        for pk, node, first, last, ms, charged, revision in rows
+    ]
+
+
+def bill_is_reproducible(bill: Bill) -> bool:
+    """Whether making the bill again from the usage gives the same bytes. Within a scope of its tenant."""
+    period = bill.period
+    bounds = Delimiters(
+        Interval(period.starts_at, period.ends_at), bill.seq_after, bill.seq_upto, previous_closed(period) is None
+    )
+    found = charges_of(period.issuer, bounds, tenant_ids=[bill.tenant_id]).get(bill.tenant_id, Charges(()))
+    return digest(draw(found, bill.currency), len(found.late)) == bill.digest
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodState:
+    """A period on the platform's page. ``behind``: clusters whose usage does not reach its end yet."""
+
+    period: BillingPeriod
+    bills: int
+    total: Decimal
+    behind: tuple[str, ...]
+
+
+def period_states(issuer: Issuer) -> list[PeriodState]:
+    """The issuer's periods with how far each one is, the newest first. Within a system scope."""
+    totals = {
+        row["period_id"]: row
+        for row in Bill.objects.values("period_id").annotate(bills=Count("id"), total=Sum("total"))
+    }
+    final = dict(MeterProgress.objects.values_list("cluster_id", "final_until"))
+    clusters = list(Cluster.objects.filter(abandoned_at__isnull=True).values_list("pk", "slug"))
+    states = []
+    for period in BillingPeriod.objects.filter(issuer=issuer).order_by("-starts_at"):
+        behind = tuple(
+            slug
+            for pk, slug in clusters
+            if period.state != BillingPeriod.State.CLOSED and ((until := final.get(pk)) is None or until < period.ends_at)
+        )
+        row = totals.get(period.pk, {})
+        states.append(PeriodState(period, row.get("bills", 0), row.get("total") or Decimal(0), behind))
+    return states
+
+
+def unpriced_usage(period: BillingPeriod) -> list[Line]:
+    """Usage of a period that has no price: it blocks the close. Within a system scope."""
+    bounds = delimiters_of(period, period.seq_upto or last_usage_seq())
+    found = charges_of(period.issuer, bounds, tenant_ids=tenants_billed_by(period.issuer))
+    return [line for charges in found.values() for line in charges.unpriced]
+
+
+@dataclass(frozen=True, slots=True)
+class Unmetered:
+    """A pod whose share can't be computed yet, and why."""
+
+    cluster: str
+    namespace: str
+    pod: str
+    reason: str
+
+
+def unmetered_pods() -> list[Unmetered]:
+    """Pods that hold cards of which not enough is known: they block the close, too."""
+    rows = MeterProgress.objects.exclude(unmetered={}).select_related("cluster")
+    return [
+        Unmetered(row.cluster.slug, entry["namespace"], entry["name"], entry["reason"])
+        for row in rows
+        for entry in row.unmetered.values()
+    ]

@@ -1,0 +1,91 @@
+"""What has been used since the last final hour: computed when it is asked for, never stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.db.models import Min
+
+from billing.drawing import charges as rated
+from billing.models import Bucket, DeviceAllocation, Issuer, MeterProgress
+from billing.prices import segments_of, stored_rates
+from billing.rates import RateBook, RateKey, Resource
+from billing.rating import HostPart, Line, Subject, UsageSum
+from billing.selectors.sums import CARD
+from infra.models import WatchTarget
+from portal.kernel.clock import Interval, clip
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Charges of the hours that are not final yet.
+
+    ``known_until``: the earliest instant up to which one of the tenant's clusters has told; None: nothing runs.
+    """
+
+    lines: tuple[Line, ...]
+    known_until: datetime | None
+
+
+def running_usage(tenant_id: UUID, issuer: Issuer, *, since: datetime | None = None) -> Running:
+    """The tenant's charges from each cluster's last final hour to its watermark. Within a scope of the tenant.
+
+    Args:
+        since: nothing before this instant (the start of the period).
+    """
+    rates = stored_rates(issuer)
+    edges = {edge for rate in rates for edge in (rate.valid_from, rate.valid_to) if edge is not None}
+    known = dict(
+        WatchTarget.objects.values_list("cluster_id").annotate(known=Min("watermark")).filter(known__isnull=False)
+    )
+    final = dict(MeterProgress.objects.values_list("cluster_id", "final_until"))
+    sums: list[UsageSum] = []
+    untils: set[datetime] = set()
+    # What ended before the last final hour of every cluster is in the records.
+    rows = DeviceAllocation.objects.filter(tenant_id=tenant_id, bucket=Bucket.TENANTS).select_related("gpu_type")
+    finals = [instant for instant in final.values() if instant is not None]
+    if len(finals) == len(known) and finals:
+        rows = rows.filter(ended_at__isnull=True) | rows.filter(ended_at__gt=min(finals))
+    for row in rows:
+        until = known.get(row.cluster_id)
+        start = max(filter(None, (row.started_at, final.get(row.cluster_id), since)))
+        if until is None or start >= until:
+            continue
+        untils.add(until)
+        part = clip(Interval(row.started_at, max(row.started_at, row.ended_at or until)), Interval(start, until))
+        if part is not None:
+            sums += [_sum(row, piece) for piece in segments_of(edges, part)]
+    return Running(rated(_whole_segments(sums, edges), (), RateBook(rates)), min(untils, default=None))
+
+
+def _sum(row: DeviceAllocation, piece: Interval) -> UsageSum:
+    host = HostPart(
+        row.cpu_millicores, row.host_memory_mib, CARD if row.sharing == "mig" else row.share, piece.ms
+    )
+    return UsageSum(
+        Subject(
+            str(row.tenant_id), "" if row.deployment_id else row.namespace, str(row.deployment_id or ""), row.cost_code
+        ),
+        RateKey(Resource.GPU, row.gpu_type.slug if row.gpu_type else "", row.sharing, row.profile),
+        piece,
+        piece.ms,
+        row.share * piece.ms,
+        (host,) if row.cpu_millicores or row.host_memory_mib else (),
+    )
+
+
+def _whole_segments(sums: list[UsageSum], edges: set[datetime]) -> list[UsageSum]:
+    """The pieces with the segment that they lie in, so that pieces of one segment are summed together."""
+    if not sums:
+        return []
+    whole = Interval(min(one.segment.start for one in sums), max(one.segment.end for one in sums))
+    segments = segments_of(edges, whole)
+    return [
+        UsageSum(
+            one.subject, one.key, next(s for s in segments if one.segment.start in s), one.milliseconds, one.charged,
+            one.hosts,
+        )  # fmt: skip
+        for one in sums
+    ]

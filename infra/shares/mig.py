@@ -1,0 +1,63 @@
+"""MIG profiles: `1g.10gb`, `nvidia.com/mig-1g.10gb`, `1c.2g.20gb`, `1g.10gb+me` (NVIDIA MIG user guide, device names;
+the device plugin writes `+` as `.` in resource names: `nvidia.com/mig-1g.10gb.me`)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+_RESOURCE_PREFIX = "nvidia.com/mig-"
+_FORM = re.compile(
+    r"(?:([1-9])c\.)?([1-9])g\.([1-9][0-9]{0,3})gb((?:[+.-](?:me|gfx)(?:\.all)?)*)",
+    re.IGNORECASE,
+)
+# Compute slices of a whole card, by words of its product name. Everything else that can do MIG has seven.
+_FOUR_SLICES = re.compile(r"\bA30\b|RTX[ -]PRO[ -]6000", re.IGNORECASE)
+
+
+class MigFormatError(ValueError):
+    """Not the name of a MIG profile."""
+
+
+@dataclass(frozen=True, slots=True)
+class MigProfile:
+    """A profile. `instance_slices` is the GPU instance's size (`2g`); `compute_slices` is what a holder computes
+    with: the same, or less for a compute instance inside it (`1c.2g`). `memory_gb` belongs to the GPU instance."""
+
+    compute_slices: int
+    instance_slices: int
+    memory_gb: int
+    attributes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        compute = f"{self.compute_slices}c." if self.compute_slices != self.instance_slices else ""
+        extra = "".join(f"+{attribute}" for attribute in self.attributes)
+        return f"{compute}{self.instance_slices}g.{self.memory_gb}gb{extra}"
+
+    @property
+    def resource(self) -> str:
+        """The extended resource of the device plugin (strategy "mixed")."""
+        return _RESOURCE_PREFIX + str(self).replace("+", ".")
+
+
+@lru_cache(maxsize=512)
+def parse_mig(text: str) -> MigProfile:
+    """Parse a profile or a resource name. Raises MigFormatError that says what is expected."""
+    match = _FORM.fullmatch(text.strip().removeprefix(_RESOURCE_PREFIX))
+    if match is None:
+        raise MigFormatError(
+            f"{text[:64]!r} is not a MIG profile: expected e.g. 1g.10gb, 1g.10gb+me, 1c.2g.20gb "
+            "or a resource such as nvidia.com/mig-1g.10gb"
+        )
+    instance = int(match.group(2))
+    compute = int(match.group(1) or instance)
+    if compute > instance:
+        raise MigFormatError(f"{text[:64]!r}: {compute} compute slices do not fit in an instance of {instance}")
+    attributes = tuple(re.findall(r"(?:me|gfx)(?:\.all)?", match.group(4).lower()))
+    return MigProfile(compute, instance, int(match.group(3)), attributes)
+
+
+def slices_per_card(product: str) -> int:
+    """Compute slices of a whole card: 7, or 4 where the product is an A30 or an RTX PRO 6000."""
+    return 4 if _FOUR_SLICES.search(product.replace("_", " ")) else 7

@@ -1,0 +1,59 @@
+"""Fixtures of the suite that runs against control planes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from infra.kube.client import KubeClient
+from infra.kube.errors import KubeError
+from infra.models import Cluster
+from tests.cluster.backends import Backend, SimulatorBackend
+from tests.support.simulator import SimulatorProcess, simulated_fleet
+
+assert simulated_fleet  # a fixture, found by its name
+
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Plane:
+    """A connected control plane and a namespace in it that is this test's own."""
+
+    backend: Backend
+    cluster: Cluster
+    client: KubeClient
+    namespace: str
+
+    def config_map(self, name: str, /, labels: dict[str, str] | None = None, **data: str) -> dict[str, Any]:
+        """A manifest of a ConfigMap in the test's namespace."""
+        metadata: dict[str, Any] = {"name": name, "namespace": self.namespace}
+        if labels:
+            metadata["labels"] = labels
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+@pytest.fixture(params=["simulator"])
+def backend(request: pytest.FixtureRequest) -> Backend:
+    """Each control plane in turn."""
+    fleet: SimulatorProcess = request.getfixturevalue("simulated_fleet")
+    return SimulatorBackend(next(iter(fleet.values())))
+
+
+@pytest.fixture
+def plane(backend: Backend, db: None) -> Iterator[Plane]:
+    """The control plane, connected in manage mode, with an empty namespace."""
+    cluster = backend.connect()
+    client = KubeClient.for_cluster(cluster)
+    namespace = f"contract-{os.getpid()}-{next(_numbers)}"
+    client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    yield Plane(backend, cluster, client, namespace)
+    try:
+        client.delete("v1", "Namespace", namespace, uid=client.get("v1", "Namespace", namespace)["metadata"]["uid"])
+    except KubeError:
+        pass
