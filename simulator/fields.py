@@ -199,7 +199,10 @@ class Comparison:
 def compare(old: Obj, new: Obj) -> Comparison:
     """Compare two objects, leaving out what nobody owns."""
     out = Comparison()
-    _compare(without_unowned(old), without_unowned(new), (), out.added, out.modified, out.removed)
+    left, right = without_unowned(old), without_unowned(new)
+    left.setdefault("metadata", {})
+    right.setdefault("metadata", {})
+    _compare(left, right, (), out.added, out.modified, out.removed)
     return out
 
 

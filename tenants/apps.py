@@ -9,11 +9,14 @@ class TenantsConfig(AppConfig):
     verbose_name = "Tenants"
 
     def ready(self) -> None:
-        """Register the reconcilers, the periodic comparison, and the answers that the fleet asks for."""
+        """Register the reconcilers, the periodic comparison, and the answers that lower apps ask for."""
         from infra.owners import register_replica_owners, register_zones
         from tenants.reconcilers import deployment, namespace, replica, resync
+        from portal.accounts.ports import register_membership
+        from tenants.selectors.members import is_member
         from tenants.selectors.owners import replica_owners, zones_of_tenants
 
         assert all((deployment, namespace, replica, resync))  # importing them registers them
         register_replica_owners(replica_owners)
         register_zones(zones_of_tenants)
+        register_membership(is_member)

@@ -17,6 +17,29 @@ class HourlyPrice:
     currency: str
 
 
+@dataclass(frozen=True, slots=True)
+class MonthCost:
+    """What a tenant's open month costs so far. ``amount`` is rounded to the currency and holds what is priced only.
+
+    ``final`` is the part of hours that are settled; ``unpriced`` says that some of the usage has no rate yet.
+    """
+
+    amount: Decimal
+    final: Decimal
+    currency: str
+    start: datetime
+    end: datetime
+    unpriced: bool
+
+
+class CostBook(Protocol):
+    """Knows what a tenant has spent; ``billing`` registers it."""
+
+    def month_to_date(self, tenant_id: UUID) -> MonthCost | None:
+        """The open month so far, within a scope of the tenant; None: nobody bills this tenant yet."""
+        ...
+
+
 class PriceBook(Protocol):
     """Knows what a card costs; ``billing`` registers it."""
 
@@ -26,6 +49,18 @@ class PriceBook(Protocol):
 
 
 _price_book: PriceBook | None = None
+_cost_book: CostBook | None = None
+
+
+def register_cost_book(book: CostBook | None) -> None:
+    """Make ``book`` the one that is asked for costs (None: nobody is)."""
+    global _cost_book  # noqa: PLW0603  # set once, when the app is ready
+    _cost_book = book
+
+
+def cost_book() -> CostBook | None:
+    """The registered cost book; None where there is none, which means: the cost is not known."""
+    return _cost_book
 
 
 def register_price_book(book: PriceBook | None) -> None:

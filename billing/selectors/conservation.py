@@ -35,15 +35,15 @@ def capacity_by_type(window: Interval, *, cluster_id: UUID | None = None) -> lis
         rows = rows.filter(cluster_id=cluster_id)
     sums = {name: Sum(name) for name in (*BUCKETS, "in_service", "overbooked", "outside")}
     found = (
-        rows.values(cluster=F("cluster__slug"), type=F("gpu_type__slug"), mode=F("sharing"))
+        rows.values("cluster__slug", "gpu_type__slug", "sharing")
         .annotate(**{f"sum_{name}": expression for name, expression in sums.items()})
-        .order_by("cluster", "type", "mode")
+        .order_by("cluster__slug", "gpu_type__slug", "sharing")
     )
     return [
         {
-            "cluster": row["cluster"],
-            "gpu_type": row["type"],
-            "sharing": row["mode"],
+            "cluster": row["cluster__slug"],
+            "gpu_type": row["gpu_type__slug"],
+            "sharing": row["sharing"],
             **{name: row[f"sum_{name}"] for name in sums},
             "balance": row["sum_in_service"] - sum(row[f"sum_{name}"] for name in BUCKETS),
         }

@@ -34,7 +34,7 @@ def credit_note_create(
         raise Invalid.field("/reason", "Say why the money is given back.")
     with system_scope("credit_note_create"):
         # Bills can't be locked (nobody may change them), so notes of one issuer are made one after another.
-        issuer = Issuer.objects.select_for_update().get(periods__bills=bill.pk)
+        issuer = Issuer.objects.select_for_update(of=("self",)).get(periods__bills=bill.pk)
         row = Bill.objects.get(pk=bill.pk)
         part = BillLine.objects.get(pk=line.pk, bill=row) if line else None
         _refuse_too_much(row, part, minor(amount, row.currency))

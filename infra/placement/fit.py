@@ -240,7 +240,7 @@ def _take_cards(
     """Different cards for one request, the tightest first; for a single card each distinct shape is tried."""
     fitting: list[tuple[int, int, int, Card]] = []
     for position, card in enumerate(free.cards):
-        if position not in used and card.entry == entry.name and card_refusal(card, share, zone) == "":
+        if position not in used and card.entry == entry.name and not card_refusal(card, share, zone):
             need, cores = card_need(card, share)
             left_mib = (card.free_mib - need) * FULL // card.physical_mib
             left_cores = (card.free_cores - cores) * FULL // 100
@@ -249,12 +249,14 @@ def _take_cards(
     if len(fitting) < request.count:
         return
     seen: set[Card] = set()
-    starts = range(len(fitting)) if request.count == 1 else range(1)
-    for start in starts:
-        if fitting[start][3] in seen:
+    for start, (_, _, _, first) in enumerate(fitting):
+        if first in seen:
             continue
-        seen.add(fitting[start][3])
-        chosen = fitting[start : start + request.count]
+        seen.add(first)
+        # One request is one amount of MiB on each card, so a percentage needs cards of one size.
+        chosen = [item for item in fitting[start:] if item[3].physical_mib == first.physical_mib][: request.count]
+        if len(chosen) < request.count:
+            continue
         cards = list(free.cards)
         millionths = 0
         for _, _, position, card in chosen:
@@ -268,8 +270,7 @@ def _take_cards(
                 free_slots=card.free_slots - 1,
                 zone=zone or card.zone,
             )
-        # Cards of one entry are of one type, so the amounts are the same on each.
-        need, cores = card_need(chosen[0][3], share)
+        need, cores = card_need(first, share)
         positions = tuple(sorted(position for _, _, position, _ in chosen))
         pick = Pick(index, entry, request.count, millionths, positions, need, cores)
         yield pick, replace(free, cards=tuple(cards))

@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 
 from infra.cel import Device
+from infra.shares.mig import parse_mig
 
 
 class Mode(StrEnum):
@@ -128,7 +129,7 @@ class FreeVector:
         return interned(
             FreeVector(
                 tuple(sorted((devices or {}).items())),
-                tuple(sorted((mig or {}).items())),
+                tuple(sorted((_profile(name), amount) for name, amount in (mig or {}).items())),
                 cards,
                 cpu_millis,
                 memory_bytes,
@@ -142,6 +143,12 @@ class FreeVector:
 
     def __hash__(self) -> int:
         return self._hash
+
+
+@lru_cache(maxsize=256)
+def _profile(name: str) -> str:
+    """A MIG profile in the one spelling that requests are compared in."""
+    return str(parse_mig(name))
 
 
 @lru_cache(maxsize=1 << 16)

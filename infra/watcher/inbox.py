@@ -143,7 +143,7 @@ class Committers:
                 if self._stopping and not self._due:
                     return None
                 wait = self._due[0][0] - time.monotonic() if self._due else None
-                if wait is not None and (wait <= 0 or self._stopping):
+                if wait is not None and wait <= 0:
                     return heapq.heappop(self._due)[2]
                 self._changed.wait(wait)
 

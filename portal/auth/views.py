@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, LogoutView
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import method_decorator
 from django.views.decorators.cache import never_cache
 
@@ -48,7 +48,7 @@ class SignIn(LoginView):
 class SignOut(LogoutView):
     """POST only: a link of somebody else's can't sign a person out."""
 
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Nothing of the page that was left stays in the browser's storage."""
         response = super().dispatch(request, *args, **kwargs)
         response["Clear-Site-Data"] = '"cache", "storage"'

@@ -53,7 +53,7 @@ class Identity:
         try:
             process = psutil.Process(self.pid)
             same = abs(process.create_time() - self.started) < 0.05 and process.cmdline() == self.command
-            return same and process.status() != psutil.STATUS_ZOMBIE
+            return bool(same and process.status() != psutil.STATUS_ZOMBIE)
         except psutil.Error:
             return False
 

@@ -59,7 +59,8 @@ def record(
         remote_address=request.remote_address if request else "",
     )
     # Around the scoped manager on purpose: an event may be added from anywhere, reading stays within the scope.
-    models.QuerySet(AuditEvent).bulk_create([event])
+    anywhere: models.QuerySet[AuditEvent] = models.QuerySet(AuditEvent)
+    anywhere.bulk_create([event])
 
 
 def refused(

@@ -8,7 +8,7 @@ from celery import shared_task
 
 from portal.kernel import heartbeat, ticks, workqueue
 
-assert heartbeat  # registers its ticks
+assert heartbeat.worker_heartbeat is not None  # importing it registers its ticks
 
 
 @shared_task(name="kernel.workqueue.run")

@@ -16,6 +16,9 @@ from tenants.models import DeploymentEvent, ModelDeployment, ModelReplica, Tenan
 
 PAGE_SIZE = 50
 LARGEST_PAGE = 200
+PHASES = ("Pending", "Waiting", "Progressing", "Ready", "Degraded", "Failed", "Stopped", "Deleting")
+"""Every phase of a deployment, in the order of its life."""
+TROUBLED = ("Degraded", "Failed")
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,20 @@ def deployments_waiting(*, tenant: Tenant, limit: int = 10) -> list[ModelDeploym
     """Deployments that wait for a place, the longest waiting first."""
     rows = ModelDeployment.objects.filter(tenant=tenant, waiting_since__isnull=False, deleted_at__isnull=True)
     return list(rows.defer("source", "spec").order_by("created_at", "id")[:limit])
+
+
+def deployments_in_trouble(*, tenant: Tenant, limit: int = 10) -> list[ModelDeployment]:
+    """Deployments that wait for a place, or whose replicas fail: what a person should look at, the latest first."""
+    rows = ModelDeployment.objects.filter(
+        Q(waiting_since__isnull=False) | Q(phase__in=TROUBLED), tenant=tenant, deleted_at__isnull=True
+    )
+    return list(rows.defer("source", "spec", "explanation").order_by("-updated_at", "-id")[:limit])
+
+
+def latest_events(*, tenant: Tenant, limit: int = 8) -> list[DeploymentEvent]:
+    """The latest steps of all the tenant's deployments, the newest first. One query."""
+    rows = DeploymentEvent.objects.filter(tenant=tenant).select_related("deployment")
+    return list(rows.defer("deployment__source", "deployment__spec", "deployment__explanation").order_by("-last_at")[:limit])
 
 
 def _replicas_of(tenant: Tenant, ids: Sequence[UUID]) -> dict[UUID, list[ModelReplica]]:

@@ -56,6 +56,7 @@ def deployment_apply(
     actor: Actor,
     admit_now: bool = False,
     if_match: str | None = None,
+    create_only: bool = False,
     dry_run: bool = False,
 ) -> Applied:
     """Create or change a deployment by its manifest; the same manifest again changes nothing.
@@ -64,6 +65,7 @@ def deployment_apply(
         manifest: YAML or JSON text, data, or a manifest.
         admit_now: refuse unless every replica would get a place at this moment.
         if_match: the ETag that the deployment must still have; None: whatever it has.
+        create_only: refuse where there is a deployment of that name already.
         dry_run: check everything and store nothing; ``deployment`` is then not saved.
 
     Raises:
@@ -86,7 +88,7 @@ def deployment_apply(
     for _ in range(_FREE_NAME_TRIES):
         try:
             with tenant_scope(tenant.pk):
-                deployment, outcome = _apply(tenant, wanted, text, actor, if_match)
+                deployment, outcome = _apply(tenant, wanted, text, actor, if_match, create_only)
                 if dry_run:
                     transaction.set_rollback(True)
             return Applied(deployment, outcome, preview)
@@ -135,7 +137,7 @@ def deployment_set_image(
     def change(manifest: Manifest) -> Manifest:
         if engine is not None and all(one.name != engine for one in manifest.engines):
             raise Invalid.field("/engine", f"There is no engine {engine}; it has {_names(manifest)}.")
-        data = _with_image(manifest, image, engine)
+        data = manifest_with_image(manifest, image, engine)
         return manifest_accept(tenant, data)
 
     return _change("deployment_set_image", tenant, name, actor, if_match, change)
@@ -158,6 +160,19 @@ def deployment_delete(*, tenant: Tenant, name: str, actor: Actor, if_match: str 
         event_add(deployment, "DeletionRequested", f"{actor.label} asked for its deletion.")
         _record("deployment_delete", actor, deployment, before={"replicas": deployment.replicas}, after=None)
         return deployment
+
+
+def manifest_with_image(manifest: Manifest, image: str, engine: str | None) -> dict[str, Any]:
+    """The manifest as data with another image, so that it is read and checked like any other."""
+    data = to_data(manifest)
+    for one in data["spec"]["template"]["spec"]["engines"]:
+        if engine is not None and one["name"] != engine:
+            continue
+        for member in one["members"]:
+            for container in member["template"]["spec"]["containers"]:
+                if container["name"] == "engine":
+                    container["image"] = image
+    return data
 
 
 def deployment_locked(tenant: Tenant, name: str, if_match: str | None = None) -> ModelDeployment:
@@ -188,13 +203,16 @@ def _require_match(deployment: ModelDeployment, if_match: str | None) -> None:
 
 
 def _apply(
-    tenant: Tenant, wanted: Manifest, text: str, actor: Actor, if_match: str | None
+    tenant: Tenant, wanted: Manifest, text: str, actor: Actor, if_match: str | None, create_only: bool
 ) -> tuple[ModelDeployment, Outcome]:
     existing = _locked_or_none(tenant, wanted.name)
     if existing is None:
         if if_match is not None and if_match.strip() != "*":
             raise PreconditionFailed(f"Deployment {wanted.name} is gone, or was never there.")
         return _create(tenant, wanted, text, actor), "created"
+    if create_only:
+        sentence = f"There is a deployment {wanted.name} already. Choose another name, or edit that one."
+        raise Invalid.field("/metadata/name", sentence)
     _require_match(existing, if_match)
     _require_alive(existing)
     if not _update(existing, wanted, text, actor, "deployment_apply"):
@@ -258,19 +276,6 @@ def _change(
 def _require_alive(deployment: ModelDeployment) -> None:
     if deployment.deleting_at is not None:
         raise Conflict(f"Deployment {deployment.name} is being deleted. Wait until it is gone, or choose another name.")
-
-
-def _with_image(manifest: Manifest, image: str, engine: str | None) -> dict[str, Any]:
-    """The manifest as data with another image, so that it is read and checked like any other."""
-    data = to_data(manifest)
-    for one in data["spec"]["template"]["spec"]["engines"]:
-        if engine is not None and one["name"] != engine:
-            continue
-        for member in one["members"]:
-            for container in member["template"]["spec"]["containers"]:
-                if container["name"] == "engine":
-                    container["image"] = image
-    return data
 
 
 def _record(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.models import Cluster
+from infra.models import Cluster, NamespaceClaim
 from infra.services.claims import namespace_claim_set
 from portal.kernel import workqueue
 from portal.kernel.actors import Actor
@@ -24,7 +24,7 @@ def namespace_ensure(*, tenant: Tenant, cluster: Cluster, actor: Actor) -> Tenan
         row, made = TenantNamespace.objects.get_or_create(
             tenant=tenant, cluster=cluster, defaults={"name": tenant.namespace}
         )
-        if made:
+        if made and not _claimed(cluster, row.name, tenant):
             namespace_claim_set(
                 cluster=cluster,
                 namespace=row.name,
@@ -33,5 +33,12 @@ def namespace_ensure(*, tenant: Tenant, cluster: Cluster, actor: Actor) -> Tenan
                 cost_code=tenant.cost_code,
                 actor=actor,
             )
+        if made:
             workqueue.mark("namespace", row.pk, cluster_id=cluster.pk, tenant_id=tenant.pk)
         return row
+
+
+def _claimed(cluster: Cluster, namespace: str, tenant: Tenant) -> bool:
+    return NamespaceClaim.objects.filter(
+        cluster=cluster, namespace=namespace, tenant_id=tenant.pk, valid_to__isnull=True
+    ).exists()

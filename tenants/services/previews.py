@@ -6,13 +6,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from decimal import Decimal
 from typing import Any, Literal
 
 from django.db.models import Max
 
-from infra.models import AppliedObject, GPUType
-from infra.placement import EnginePlacement, Explanation, Placement, Plan, Sharing
+from infra.models import AppliedObject
+from infra.placement import Explanation, Placement, Plan
 from portal.kernel.actors import Actor
 from portal.kernel.clock import utcnow
 from portal.kernel.scoping import tenant_scope
@@ -21,13 +20,11 @@ from tenants.models import ModelDeployment, ModelReplica, Tenant
 from tenants.permissions import Perm, require
 from tenants.placements import placement_from_json
 from tenants.planning import Planned, plan_deployment
-from tenants.ports import HourlyPrice, price_book
+from tenants.pricing import Cost, cost_per_hour
 from tenants.services.allotments import cards
 from tenants.services.manifests import ManifestSource, manifest_accept
 from tenants.stored import manifest_of, replica_manifest, replica_spec, same_shape
 from tenants.waiting import waiting_reason
-
-MILLION = Decimal(1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +66,6 @@ class QuotaAfter:
             f"{cards(self.before)} of {cards(self.limit)} cards of {self.gpu_type} are taken, "
             f"{cards(self.after)} afterwards."
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Per hour for all placed replicas. ``amount`` None: something has no rate, ``unpriced`` says what."""
-
-    amount: Decimal | None
-    currency: str = ""
-    unpriced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -139,7 +127,7 @@ def preview_manifest(tenant: Tenant, wanted: Manifest, *, at: datetime | None = 
             reason=waiting_reason(planned.plan),
             summary=planned.plan.summary(),
             quota=_quota(planned, rows),
-            cost=_cost(planned.plan, rows, at),
+            cost=cost_per_hour([*_kept(planned.plan, rows), *planned.plan.placements], at),
             rollout=_rollout(existing, wanted, planned, rows),
         )
 
@@ -205,42 +193,6 @@ def _quota(planned: Planned, rows: Sequence[ModelReplica]) -> tuple[QuotaAfter, 
         for name in touched
         if name in lines
     )
-
-
-def _cost(plan: Plan, rows: Sequence[ModelReplica], at: datetime) -> Cost:
-    book = price_book()
-    if book is None:
-        return Cost(None, unpriced=("no rate card is in force",))
-    types = {row.slug: row for row in GPUType.objects.all()}
-    total, currency, unpriced = Decimal(0), "", set[str]()
-    for placement in [*_kept(plan, rows), *plan.placements]:
-        for engine in placement.engines:
-            for gpu_type, profile, quantity in _quantities(engine):
-                price: HourlyPrice | None = None
-                if gpu_type in types:
-                    price = book.price_per_hour(types[gpu_type].pk, engine.sharing.value, profile, at)
-                if price is None:
-                    what = f" {profile}" if profile else ""
-                    unpriced.add(f"{gpu_type}{what} ({engine.sharing.value}) has no rate")
-                    continue
-                total += price.amount * quantity
-                currency = price.currency
-    if unpriced:
-        return Cost(None, currency, tuple(sorted(unpriced)))
-    return Cost(total, currency)
-
-
-def _quantities(engine: EnginePlacement) -> list[tuple[str, str, Decimal]]:
-    """(GPU type, MIG profile, how many cards or slices) of each grant."""
-    out = []
-    for pod in engine.pods:
-        for grant in pod.grants:
-            if not grant.gpu_type:
-                continue
-            slices = engine.sharing is Sharing.MIG and grant.profile
-            amount = Decimal(grant.count) if slices else Decimal(grant.millionths) / MILLION
-            out.append((grant.gpu_type, grant.profile, amount))
-    return out
 
 
 def _rollout(existing: ModelDeployment | None, wanted: Manifest, planned: Planned, rows: Sequence[ModelReplica]) -> str:

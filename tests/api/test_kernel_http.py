@@ -46,7 +46,7 @@ class Things(Idempotent, APIView):
         }[request.query_params["fail"]]()
 
     def post(self, request: Request) -> Response:
-        if request.data.get("fail"):
+        if "fail" in request.data:
             raise Conflict("Not now.")
         if self.gate is not None:
             self.gate.wait(5)
@@ -98,7 +98,7 @@ def bearer(scopes: tuple[str, ...] = ("read", "write"), name: str = "mia") -> tu
     return token, {"authorization": f"Bearer {text}"}
 
 
-def post(headers: dict[str, str], body: Any = None, client: Client | None = None) -> HttpResponse:
+def post(headers: dict[str, str], body: Any = None, client: Client | None = None) -> Any:
     raw = body if isinstance(body, str | bytes) else json.dumps(body or {})
     return (client or Client()).post("/api/v1/things", raw, content_type="application/json", headers=headers)
 

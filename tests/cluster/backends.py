@@ -17,6 +17,8 @@ class Backend(ABC):
     """An API server with an administrator and somebody who may only read, and what tests do behind its back."""
 
     name: str
+    exporter: tuple[str, str, int] | None = None
+    """Namespace, service and port of a dcgm-exporter, where pods really run."""
     observe_kubeconfig: Path
     kubeconfig: Path
 
@@ -64,6 +66,7 @@ class SimulatorBackend(Backend):
     """The simulated fleet's first cluster."""
 
     name = "simulator"
+    exporter = ("gpu-operator", "nvidia-dcgm-exporter", 9400)
 
     def __init__(self, simulated: SimulatedCluster) -> None:
         self._simulated = simulated

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections.abc import Iterator
@@ -53,7 +54,5 @@ def plane(backend: Backend, db: None) -> Iterator[Plane]:
     namespace = f"contract-{os.getpid()}-{next(_numbers)}"
     client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     yield Plane(backend, cluster, client, namespace)
-    try:
+    with contextlib.suppress(KubeError):
         client.delete("v1", "Namespace", namespace, uid=client.get("v1", "Namespace", namespace)["metadata"]["uid"])
-    except KubeError:
-        pass

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from infra.kube.access import Review, reviews
 from infra.kube.client import KubeClient
 from infra.kube.watching import EventType
 from infra.models import Cluster
+from tests.cluster.backends import SimulatorBackend
 from tests.cluster.conftest import Plane
 
 GPU = "nvidia.com/gpu"
@@ -90,10 +91,7 @@ def test_the_administrator_has_every_right_and_the_observer_those_of_observe(pla
 
 
 def test_a_token_that_nobody_gave_is_unauthorized(plane: Plane) -> None:
-    credentials = copy.replace if False else None
-    del credentials
-    stranger = plane.backend.credentials()
-    object.__setattr__(stranger, "token", "nobody-gave-this")
+    stranger = replace(plane.backend.credentials(), token="nobody-gave-this")
     with pytest.raises(errors.Unauthorized):
         KubeClient(stranger, name="sut").list_all("v1", "Node")
 
@@ -355,6 +353,56 @@ def test_in_the_foreground_an_object_goes_after_what_it_owns(plane: Plane) -> No
 def test_a_service_that_is_not_there_is_not_reached_through_the_proxy(plane: Plane) -> None:
     with pytest.raises(errors.KubeError):
         plane.client.service_proxy_get(plane.namespace, "none", 80, "/metrics")
+
+
+def test_metrics_through_the_proxy(plane: Plane) -> None:
+    if plane.backend.exporter is None:
+        pytest.skip("no kubelet: nothing listens behind a service")
+    text = plane.client.service_proxy_get(*plane.backend.exporter, "metrics").decode()
+    assert "DCGM_FI_DEV_GPU_UTIL" in text
+    with pytest.raises(errors.Permanent, match="more than 100 bytes"):
+        plane.client.service_proxy_get(*plane.backend.exporter, "metrics", max_bytes=100)
+
+
+def test_the_end_of_a_log(plane: Plane) -> None:
+    if plane.backend.exporter is None:
+        pytest.skip("no kubelet: no container writes a log")
+    plane.client.apply(deployment(plane))
+
+    def running() -> list[dict[str, Any]]:
+        pods = plane.client.list_all("v1", "Pod", namespace=plane.namespace, label_selector="app=web").items
+        return [pod for pod in pods if pod["status"].get("phase") == "Running"]
+
+    name = wait_until(running, "a running pod")[0]["metadata"]["name"]
+    whole = plane.client.logs(plane.namespace, name)
+    assert whole
+    assert plane.client.logs(plane.namespace, name, container="main", tail_lines=1).count("\n") <= 1
+    assert len(plane.client.logs(plane.namespace, name, limit_bytes=5)) <= 5
+    with pytest.raises(errors.NotFound):
+        plane.client.logs(plane.namespace, "none")
+
+
+# ---- what goes wrong on the way ----------------------------------------------------------------------------
+
+
+def test_overload_is_waited_out_and_a_lost_answer_says_nothing_about_the_write(plane: Plane) -> None:
+    backend = plane.backend
+    if not isinstance(backend, SimulatorBackend):
+        pytest.skip("faults are ordered from the simulator")
+    where = {"namespace": plane.namespace, "resource": "configmaps"}
+    backend.fault(**where, verb="list", status=429, retry_after=2)
+    with pytest.raises(errors.Retryable) as caught:
+        plane.client.list_all("v1", "ConfigMap", namespace=plane.namespace)
+    assert caught.value.retry_after == 2.0
+    backend.fault(**where, verb="patch", status=503, after=True)
+    with pytest.raises(errors.Retryable):
+        plane.client.apply(plane.config_map("a", x="1"))
+    again = plane.client.apply(plane.config_map("a", x="1"))
+    assert not again.created, "the first write had been carried out"
+    backend.fault(**where, verb="get", cut=True)
+    with pytest.raises(errors.Unreachable) as broken:
+        plane.client.get("v1", "ConfigMap", "a", plane.namespace)
+    assert broken.value.cause == "broken"
 
 
 # ---- writing is asked of the database, each time -----------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from django.conf import settings
@@ -74,12 +75,12 @@ def test_a_cluster_is_never_over_its_limit(monkeypatch: pytest.MonkeyPatch) -> N
     ids = [new_item(cluster_id) for _ in range(10)]
     with monkeypatch.context() as patch:
         patch.setattr(claims, "_cluster_has_room", room_without_lock)
-        at_once([lambda i=i: claim(i) for i in ids])
+        at_once([partial(claim, one) for one in ids])
     assert live_leases(cluster_id) > 3, "without the lock the race must be seen"
 
     cluster_id = uuid.uuid4()
     ids = [new_item(cluster_id) for _ in range(10)]
-    at_once([lambda i=i: claim(i) for i in ids])
+    at_once([partial(claim, one) for one in ids])
     assert live_leases(cluster_id) == 3
 
 

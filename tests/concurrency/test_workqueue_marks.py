@@ -13,6 +13,7 @@ from django.utils import timezone
 from portal.kernel.models import WorkItem
 from portal.kernel.workqueue import Claimed, Done, LeaseLost, Mark, Outcome, RetryAfter, claim, mark, mark_many, runner
 from portal.kernel.workqueue.claims import due_ids
+from portal.kernel.workqueue.marks import Cause
 from portal.kernel.workqueue.registry import register, unregister
 
 pytestmark = pytest.mark.django_db
@@ -79,7 +80,7 @@ def test_done_parks_the_row(script: Script) -> None:
 
 
 @pytest.mark.parametrize("cause", ["spec", "watch", "resync"])
-def test_a_mark_during_the_run_is_not_lost(script: Script, cause: str) -> None:
+def test_a_mark_during_the_run_is_not_lost(script: Script, cause: Cause) -> None:
     object_id = uuid.uuid4()
     mark(KIND, object_id)
 

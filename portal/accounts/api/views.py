@@ -19,7 +19,7 @@ from portal.accounts.api.serializers import (
     TokenSerializer,
 )
 from portal.accounts.authentication import request_actor
-from portal.accounts.models import ApiToken
+from portal.accounts.models import ApiToken, User
 from portal.kernel.idempotency import Idempotent
 
 
@@ -29,6 +29,7 @@ class MeView(APIView):
     @extend_schema(operation_id="me", responses=MeSerializer)
     def get(self, request: Request) -> Response:
         """Who the token or session belongs to."""
+        assert isinstance(request.user, User)  # the view requires authentication
         return Response(MeSerializer(request.user).data)
 
 
@@ -42,7 +43,9 @@ class TokenListView(Idempotent, ListAPIView[ApiToken]):
         """Revoked ones too: they show when they ended."""
         if getattr(self, "swagger_fake_view", False):
             return ApiToken.objects.none()
-        return ApiToken.objects.filter(user_id=request_actor(self.request).user_id)
+        user = self.request.user
+        assert isinstance(user, User)  # the view requires authentication
+        return ApiToken.objects.filter(user=user)
 
     @extend_schema(operation_id="token_create", request=NewTokenSerializer, responses={201: CreatedTokenSerializer})
     def post(self, request: Request) -> Response:

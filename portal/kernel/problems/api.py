@@ -56,7 +56,7 @@ def _from_rest_framework(error: exceptions.APIException) -> Problem:
     if isinstance(error, exceptions.ParseError):
         return BadRequest(str(error.detail))
     kind = BY_STATUS.get(error.status_code, Internal)
-    wait = error.wait if isinstance(error, exceptions.Throttled) else None
+    wait: float | None = getattr(error, "wait", None)
     return kind(str(error.detail), retry_after=None if wait is None else int(wait) + 1)
 
 
