@@ -110,7 +110,7 @@ def read_node(node: Mapping[str, Any]) -> NodeFacts:
     if not name or not uid:
         raise ValueError(f"node {name or '?'}: metadata.name or metadata.uid is missing")
     labels: dict[str, str] = {str(k): str(v) for k, v in (meta.get("labels") or {}).items()}
-    ready = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), {})
+    ready: Mapping[str, Any] = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), {})
     since = ready.get("lastTransitionTime")
     created = meta.get("creationTimestamp")
     facts = NodeFacts(

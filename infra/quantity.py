@@ -123,7 +123,7 @@ def _decimal_exponent(text: str, suffix: str) -> int:
     if match is None:
         raise _error(text)
     digits = match.group(1)
-    exponent = int(digits) if len(digits) < 12 else _MAX_EXPONENT + 1
+    exponent = max(int(digits[:12]), -_MAX_EXPONENT)  # anything smaller is rounded to a nano as well
     if exponent > _MAX_EXPONENT:
         raise QuantityError(f"quantity {text!r}: exponents above {_MAX_EXPONENT} are not supported")
     return exponent

@@ -4,7 +4,6 @@ import os
 from typing import Any
 
 from celery import Celery
-from celery.signals import beat_init
 from django.core.exceptions import ImproperlyConfigured
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings.production")
@@ -83,9 +82,11 @@ def check_limits(conf: Any = app.conf) -> None:
 check_limits()
 
 
-@beat_init.connect
-def schedule_ticks(**kwargs: Any) -> None:
-    """Have beat send every registered tick (Django is set up by now); the slot row decides whether it runs."""
+def schedule_ticks() -> None:
+    """Have beat send every registered tick; the slot row decides whether it runs.
+
+    Called when all apps are ready: a signal of beat comes too late, its scheduler has read the schedule by then.
+    """
     app.conf.beat_schedule = {
         tick.name: {
             "task": "kernel.ticks.run",

@@ -19,6 +19,7 @@ for _prefix, _module in [
     ("api/v1/", "tenants.api.urls"),
     ("api/v1/", "billing.api.urls"),
     ("", "portal.auth.urls"),
+    ("", "portal.auth.account_urls"),
     ("", "portal.home.urls"),
     ("", "infra.web.urls"),
     ("", "tenants.web.urls"),

@@ -180,11 +180,22 @@ def merge(live: Any, given: Any, path: Path = ()) -> Any:
         if keys:
             left, right = indexed(live, keys), indexed(given, keys)
             if left is not None and right is not None:
-                order = list(right) if set(left) <= set(right) else [*left, *(k for k in right if k not in left)]
-                return [_merge_item(left.get(key), right.get(key), path) for key in order]
+                return [_merge_item(left.get(key), right.get(key), path) for key in _order(list(left), list(right))]
         elif is_set(path):
             return [*live, *(item for item in given if item not in live)]
     return clone(given)
+
+
+def _order(left: list[tuple[Any, ...]], right: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The order of a merged list: what is given keeps its order, the rest stays where it was between."""
+    out: list[tuple[Any, ...]] = []
+    rest, given = iter(left), list(right)
+    for key in rest:
+        if key not in right:
+            out.append(key)
+        while key in given:
+            out.append(given.pop(0))
+    return out + given
 
 
 def _merge_item(live: Any, given: Any, path: Path) -> Any:
@@ -204,6 +215,8 @@ def _prune(value: Any, last: FieldSet, keep: FieldSet, path: Path) -> Any:
             if not element.startswith("f:") or key not in out:
                 continue
             kept = keep.children.get(element)
+            if not path and key == "metadata":  # holds what nobody owns: name, uid, versions
+                kept = kept or FieldSet(True)
             if kept is None or kept.empty:
                 del out[key]
             elif node.children:

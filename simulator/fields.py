@@ -178,7 +178,7 @@ def fields_of(value: Any, path: Path = (), *, containers: bool = False) -> Field
             for item in value:
                 out.children[value_element(item)] = FieldSet(True)
             return out
-    out.member = True
+    out.member = bool(path) or value != {}
     return out
 
 

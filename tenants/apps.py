@@ -11,8 +11,8 @@ class TenantsConfig(AppConfig):
     def ready(self) -> None:
         """Register the reconcilers, the periodic comparison, and the answers that lower apps ask for."""
         from infra.owners import register_replica_owners, register_zones
-        from tenants.reconcilers import deployment, namespace, replica, resync
         from portal.accounts.ports import register_membership
+        from tenants.reconcilers import deployment, namespace, replica, resync
         from tenants.selectors.members import is_member
         from tenants.selectors.owners import replica_owners, zones_of_tenants
 

@@ -29,7 +29,14 @@ class Status:
 
 
 def overall(
-    *, wanted: int, replicas: Sequence[Replica], current: Sequence[bool], short_reason: str, short: str, rollout: str
+    *,
+    wanted: int,
+    replicas: Sequence[Replica],
+    current: Sequence[bool],
+    leaving: int,
+    short_reason: str,
+    short: str,
+    rollout: str,
 ) -> Status:
     """Sum up.
 
@@ -37,11 +44,14 @@ def overall(
         wanted: how many replicas there should be.
         replicas: those that are not being deleted.
         current: for each of them, whether it shows the wanted spec, applied and seen.
+        leaving: how many are being deleted.
         short_reason, short: why some have no place (a word and a sentence); "" when all have one.
         rollout: why a rollout does not go on; "" when nothing holds it up.
     """
     ready = sum(replica.ready for replica in replicas)
     if wanted == 0 and not replicas:
+        if leaving:
+            return Status("Progressing", 0, "ScalingToZero", f"{leaving} replicas have not ended yet.")
         return Status("Stopped", 0, "ScaledToZero", "")
     trouble = _first(replicas, Phase.FAILED) or _first(replicas, Phase.DEGRADED)
     starting = next((replica for replica in replicas if not replica.ready), None)

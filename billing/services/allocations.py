@@ -152,7 +152,7 @@ def _context(cluster: Cluster, observations: Sequence[PodObservation]) -> Contex
     ).aggregate(first=Min("started_at"))["first"]
     deployment_ids = {o.deployment_id for o in observations if o.deployment_id}
     return Context(
-        hardware=hardware_of(cluster),
+        hardware=hardware_of(cluster, {o.node_name for o in observations if o.node_name}),
         rules=Rules(
             starting_limit=timedelta(minutes=settings.AIF_STARTING_MINUTES),
             system_namespaces=frozenset(cluster.system_namespaces),

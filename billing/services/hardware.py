@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -65,15 +66,17 @@ class Hardware:
         )
 
 
-def hardware_of(cluster: Cluster) -> Hardware:
-    """Read the cluster's nodes, spans and cards: four queries."""
+def hardware_of(cluster: Cluster, names: Collection[str]) -> Hardware:
+    """Read the nodes of these names, with their spans and cards: three queries."""
     nodes: dict[str, list[Node]] = defaultdict(list)
-    for node in Node.objects.filter(cluster=cluster).select_related("pool__gpu_type").order_by("first_seen_at"):
+    rows = Node.objects.filter(cluster=cluster, name__in=names).select_related("pool__gpu_type")
+    for node in rows.order_by("first_seen_at"):
         nodes[node.name].append(node)
+    ids = [node.pk for found in nodes.values() for node in found]
     spans: dict[UUID, list[CapacitySpan]] = defaultdict(list)
-    for span in CapacitySpan.objects.filter(cluster=cluster).select_related("gpu_type").order_by("started_at"):
+    for span in CapacitySpan.objects.filter(node_id__in=ids).select_related("gpu_type").order_by("started_at"):
         spans[span.node_id].append(span)
     devices: dict[UUID, list[Device]] = defaultdict(list)
-    for device in Device.objects.filter(cluster=cluster):
+    for device in Device.objects.filter(node_id__in=ids):
         devices[device.node_id].append(device)
     return Hardware(nodes, spans, devices, {})

@@ -14,14 +14,15 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 from cel_expr_python import cel
 
 from infra.cel import budget, loops
-from infra.cel.semver import Semver, SemverError, parse_semver
-from infra.quantity import Quantity, QuantityError, parse_quantity
+from infra.cel.semver import Semver, parse_semver
+from infra.quantity import Quantity, parse_quantity
 
 T = cel.Type
 QUANTITY = T.AbstractType("kubernetes.Quantity")
@@ -29,8 +30,6 @@ SEMVER = T.AbstractType("kubernetes.Semver")
 URL = T.AbstractType("kubernetes.URL")
 IP = T.AbstractType("net.IP")
 CIDR = T.AbstractType("net.CIDR")
-ABSTRACT = {"kubernetes.Quantity": "quantity", "kubernetes.Semver": "semver", "kubernetes.URL": "url", "net.IP": "ip",
-            "net.CIDR": "cidr"}  # fmt: skip
 
 Impl = Callable[..., Any]
 
@@ -72,7 +71,7 @@ def is_marked(value: object) -> bool:
     return isinstance(value, list) and len(value) > 1 and value[0] in _MARKS
 
 
-_MARKS = frozenset(ABSTRACT.values())
+_MARKS = frozenset({"quantity", "semver", "url", "ip", "cidr"})
 
 
 def _quantity(value: Any) -> Quantity:
@@ -297,9 +296,7 @@ FUNCTIONS: tuple[Function, ...] = (
         (_m(QUANTITY, QUANTITY, to=QUANTITY), _m(QUANTITY, T.INT, to=QUANTITY)),
         lambda a, b: pack_quantity(_quantity(a) - _operand(b)),
     ),
-    Function(
-        "compareTo", (_m(QUANTITY, QUANTITY, to=T.INT), _m(SEMVER, SEMVER, to=T.INT)), lambda a, b: _compare(a, b)
-    ),
+    Function("compareTo", (_m(QUANTITY, QUANTITY, to=T.INT), _m(SEMVER, SEMVER, to=T.INT)), _compare),
     Function(
         "isGreaterThan",
         (_m(QUANTITY, QUANTITY, to=T.BOOL), _m(SEMVER, SEMVER, to=T.BOOL)),
@@ -355,7 +352,7 @@ FUNCTIONS: tuple[Function, ...] = (
     Function(
         "isSorted",
         tuple(_m(T.List(t), to=T.BOOL) for t in _ORDERED),
-        lambda items: all(a <= b for a, b in zip(items, items[1:], strict=False)),
+        lambda items: all(a <= b for a, b in pairwise(items)),
     ),
     Function("sort", tuple(_m(T.List(t), to=T.List(t)) for t in _ORDERED), sorted),
     Function("distinct", (_m(LIST, to=LIST),), _distinct),
@@ -403,5 +400,14 @@ INTERNAL: dict[str, tuple[tuple[cel.Type, ...], bool, Impl]] = {
     "room": ((T.INT,), False, budget.room),
     "room_of": ((LIST,), False, lambda boxed: budget.room(boxed[0])),
 }
-__all__ = ["ABSTRACT", "FUNCTIONS", "INTERNAL", "LIST", "LIST_TWINS", "QUANTITY", "STRINGS", "QuantityError", "SemverError",
-           "pack_quantity", "pack_semver"]  # fmt: skip
+__all__ = [
+    "FUNCTIONS",
+    "INTERNAL",
+    "LIST",
+    "LIST_TWINS",
+    "QUANTITY",
+    "STRINGS",
+    "Impl",
+    "pack_quantity",
+    "pack_semver",
+]

@@ -161,10 +161,9 @@ class _Rewriter:
     def _equality(self, node: Node) -> Node:
         left, right = node.args
         types = {wire.abstract_name(self.checked.type_of(arg)) for arg in node.args}
-        reads = left.kind == "select" or (left.kind == "call" and left.name in ("_[_]", "_[?_]"))
         if "kubernetes.Quantity" in types:
             guard = "same_value"
-        elif reads and self.checked.type_of(left) in wire.DYN:
+        elif self.checked.type_of(left) in wire.DYN:
             # Kubernetes' `!=` answers true where its `==` is an error.
             guard = "same_attribute" if node.name == "_==_" else "same_value"
         else:

@@ -111,7 +111,7 @@ class Selector:
             try:
                 result = self._expression.eval(data=variables)
                 kind, value = result.type().name(), result.plain_value()
-            except Exception as error:  # the binding raises RuntimeError, and what a function of ours raised
+            except Exception as error:  # noqa: BLE001  the binding hands on whatever a function raised
                 kind, value = "ERROR", str(error)
             return kind, value, budget.exhausted()
 
@@ -128,6 +128,9 @@ def _variables(device: Device) -> dict[str, Any]:
         else:
             if isinstance(value, int) and not -(2**63) <= value < 2**63:
                 raise ValueError(f"attribute {name}: {value} does not fit in 64 bits")
+            if isinstance(value, str) and "\0" in value:
+                # The runtime would cut it off there, and the rest would compare as equal.
+                raise ValueError(f"attribute {name}: a NUL character is not allowed")
             packed = value
         attributes.setdefault(domain, {})[identifier] = packed
     capacity: dict[str, dict[str, Any]] = {}
@@ -228,7 +231,7 @@ def compile_selector(text: str) -> Selector:
     except RuntimeError as error:
         raise _compile_error(str(error)) from None
     result = compiled.return_type()
-    if result != cel.Type.BOOL and result != cel.Type.DYN:
+    if result not in (cel.Type.BOOL, cel.Type.DYN):
         raise SelectorError(
             f"the selector gives {_type_name(result)}, not a boolean; compare it with something, "
             'e.g. device.driver == "gpu.nvidia.com"'
@@ -305,7 +308,7 @@ _HINTS = (
         'attributes have a domain and a name: device.attributes["gpu.nvidia.com"].architecture',
     ),
     (re.compile(r"no matching overload"), "the types of the operands do not fit each other; convert one of them"),
-    (re.compile(r"invalid argument to has"), 'has() needs a field: has(device.capacity["gpu.nvidia.com"].memory)'),
+    (re.compile(r"has\(\) argument"), 'has() needs a field: has(device.capacity["gpu.nvidia.com"].memory)'),
     (re.compile(r"[Rr]ecursion"), "nest it less, or split it into several selectors (all must be true)"),
     (
         re.compile(r"Syntax error"),

@@ -139,11 +139,8 @@ def list_type(encoded: bytes) -> bool:
 
 def sized_type(encoded: bytes) -> bool:
     """Whether values of the type have a length: string, bytes, list."""
-    for number, _, value in _fields(encoded):
-        # Type.primitive = 3: STRING is 5, BYTES is 6 in Type.PrimitiveType.
-        if number == 6 or (number == 3 and value in (5, 6)):
-            return True
-    return False
+    # Type.primitive = 3: STRING is 5, BYTES is 6 in Type.PrimitiveType.
+    return any(number == 6 or (number == 3 and value in (5, 6)) for number, _, value in _fields(encoded))
 
 
 def abstract_name(encoded: bytes) -> str:

@@ -27,6 +27,7 @@ Manifest = Mapping[str, Any]
 ForcePolicy = Callable[[ApplyConflict], bool]
 """Whether to take over the fields that a conflict names."""
 
+# Kinds that own no other objects, in the order in which the rest needs them.
 _ORDER = (
     "Namespace",
     "ResourceQuota",
@@ -226,7 +227,8 @@ def delete_one(
                 key.namespace,
                 uid=metadata["uid"],
                 resource_version=metadata["resourceVersion"],
-                propagation=propagation,
+                # Waiting for dependents means a finalizer and a round of the garbage collector: not for these.
+                propagation="Background" if key.kind in _ORDER else propagation,
             )
         except NotFound:
             return None

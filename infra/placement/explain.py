@@ -10,7 +10,7 @@ from infra.placement.answer import Explanation, Rule
 from infra.placement.fit import MemberMatch, Verdict, card_need, card_refusal
 from infra.placement.fleet import DeviceEntry, Sharing
 from infra.placement.request import DeviceRequest, HamiShare, MigShare
-from infra.placement.search import Asked, ClusterState, Outcome, PoolState, engine_usage, room_in
+from infra.placement.state import Asked, ClusterState, Outcome, PoolState, engine_usage, room_in
 from infra.shares import FULL, parse_mig
 
 # How far a pool came before it was refused; with several engines the one that came furthest explains the pool.
@@ -31,6 +31,8 @@ def explain_pool(
 ) -> Explanation:
     """Why this pool got no new replica. `outcome`: what the last search on its cluster found; `done`: every replica
     that was wanted has a place."""
+    if pool.pool.name in outcome.fitting:
+        return _jointly(asked, state, pool, outcome, [0], done)
     refusals: list[Explanation] = []
     fitting: list[int] = []
     for engine in range(len(asked.request.engines)):
@@ -171,12 +173,12 @@ def _no_match(match: MemberMatch) -> tuple[Rule, str, dict[str, Any]]:
         if broken:
             v = broken[0]
             assert v.match is not None
-            return (
-                Rule.SELECTOR_ERROR,
+            text = (
                 f"for request {request.name} the selector {v.selector!r} fails on device {v.entry.name}: "
-                f"{v.match.reason}. Kubernetes would refuse the whole claim.",
-                {"request": request.name, "selector": v.selector, "reason": v.match.reason},
+                f"{v.match.reason}. Kubernetes would refuse the whole claim."
             )
+            facts = {"request": request.name, "selector": v.selector, "reason": v.match.reason}
+            return Rule.SELECTOR_ERROR, text, facts
         refused = [v for v in row if v.match is not None and v.sharing] or [v for v in row if v.match is not None]
         if any(v.match is None and not v.sharing for v in row) or not refused:
             return Rule.SHARING, _sharing(request, match), {"request": request.name}
@@ -252,12 +254,11 @@ def _no_room(
         return Rule.CAPACITY, f"it has no usable node{apart}.", facts
     if wanted > 1 and room:
         apart_from = " on nodes of their own" if match.member.distinct_nodes else ""
-        return (
-            Rule.CAPACITY,
+        text = (
             f"{wanted} pods of {_ask(match)} each are needed{apart_from}, there is room for {room} (short by "
-            f"{wanted - room}) on {nodes} nodes{apart}.",
-            facts,
+            f"{wanted - room}) on {nodes} nodes{apart}."
         )
+        return Rule.CAPACITY, text, facts
     host = _host(match, pool)
     if host is not None:
         return Rule.NODE_RESOURCES, f"{host}{apart}.", facts
@@ -325,12 +326,12 @@ def _short(
         return None
     other = f"; {foreign} nodes hold slices of another trust zone" if foreign else ""
     rule = Rule.ZONE if foreign == nodes else Rule.CAPACITY
-    return (
-        rule,
+    short = request.count - most
+    text = (
         f"request {request.name} needs {request.count} {what} on one node, the most free on one is {most} (short by "
-        f"{request.count - most}); {total} are free on {nodes} nodes{other}",
-        {"request": request.name, "needed": request.count, "most": most, "total": total, "short": request.count - most},
+        f"{short}); {total} are free on {nodes} nodes{other}"
     )
+    return rule, text, {"request": request.name, "needed": request.count, "most": most, "total": total, "short": short}
 
 
 def _short_of_cards(

@@ -19,6 +19,8 @@ from infra.shares import FULL, capped_cores, hami_share, mig_share, parse_mig
 # Ways to place one pod on one node that are looked at; more differ only in details.
 MAX_WAYS = 12
 _KEPT = 8192
+# Pods on one node that are counted; a kubelet takes far fewer.
+UNCOUNTED = 1000
 # Stands for the memory of a card whose size is not known: it is taken last.
 _UNKNOWN_MIB = 1 << 40
 
@@ -43,8 +45,8 @@ class Pick:
 class Fit:
     """One way to place the pod: what it takes, what is left, and how well it fits (smaller is better).
 
-    score: (MiB of card memory taken, millionths left over in only one dimension, millionths left on what is touched):
-    the tightest type first, then what strands least, then the fullest node.
+    score: (MiB of card memory taken, millionths by which memory and compute of a card drift apart, millionths left on
+    what is touched): the tightest type first, then what strands least, then the fullest card or node.
     """
 
     picks: tuple[Pick, ...]
@@ -74,17 +76,18 @@ class MemberMatch:
     verdicts: tuple[tuple[Verdict, ...], ...]  # by request, by entry
     candidates: tuple[tuple[DeviceEntry, ...], ...]  # by request
     possible: bool
-    _fits: dict[FreeVector, tuple[Fit, ...]] = field(default_factory=dict)
+    # What `fits` has answered so far.
+    known: dict[FreeVector, tuple[Fit, ...]] = field(default_factory=dict)
     _room: dict[FreeVector, int] = field(default_factory=dict)
 
     def fits(self, free: FreeVector) -> tuple[Fit, ...]:
         """All ways to place one pod on a node with this vector, best first; empty if there is none."""
-        known = self._fits.get(free)
+        known = self.known.get(free)
         if known is None:
             known = tuple(_ways(self, free)) if self.possible else ()
-            if len(self._fits) >= _KEPT:
-                self._fits.clear()
-            self._fits[free] = known
+            if len(self.known) >= _KEPT:
+                self.known.clear()
+            self.known[free] = known
         return known
 
     def room(self, free: FreeVector, distinct: bool, enough: int) -> int:
@@ -94,12 +97,9 @@ class MemberMatch:
         known = self._room.get(free)
         if known is None:
             known, vector = 0, free
-            while ways := self.fits(vector):
+            # A pod that takes nothing fits without end.
+            while known < UNCOUNTED and (ways := self.fits(vector)):
                 known += 1
-                # A pod that takes nothing fits without end.
-                if ways[0].after == vector:
-                    known = 1 << 30
-                    break
                 vector = ways[0].after
             if len(self._room) >= _KEPT:
                 self._room.clear()
@@ -164,7 +164,7 @@ def _ways(match: MemberMatch, free: FreeVector) -> list[Fit]:
     found: dict[FreeVector, Fit] = {}
     start = _less_host(free, member)
     for picks, after in _place(match, order, 0, start, frozenset(), free):
-        fit = Fit(picks, interned(after), _score(picks, after), _usage(picks))
+        fit = Fit(picks, interned(after), _score(picks, free, after), _usage(picks))
         known = found.get(fit.after)
         if known is None or fit.score < known.score:
             found[fit.after] = fit
@@ -242,9 +242,10 @@ def _take_cards(
     for position, card in enumerate(free.cards):
         if position not in used and card.entry == entry.name and not card_refusal(card, share, zone):
             need, cores = card_need(card, share)
-            left_mib = (card.free_mib - need) * FULL // card.physical_mib
-            left_cores = (card.free_cores - cores) * FULL // 100
-            fitting.append((abs(left_mib - left_cores), left_mib + left_cores, position, card))
+            was_mib, was_cores = _free_parts(card)
+            left = replace(card, free_mib=card.free_mib - need, free_cores=card.free_cores - cores)
+            mib, left_cores = _free_parts(left)
+            fitting.append((abs(mib - left_cores) - abs(was_mib - was_cores), mib + left_cores, position, card))
     fitting.sort(key=lambda item: item[:3])
     if len(fitting) < request.count:
         return
@@ -297,7 +298,7 @@ def card_refusal(card: Card, share: HamiShare, zone: str) -> str:
     return "" if card.zone in ("", zone) else "zone"
 
 
-def _score(picks: tuple[Pick, ...], after: FreeVector) -> Score:
+def _score(picks: tuple[Pick, ...], before: FreeVector, after: FreeVector) -> Score:
     taken = stranded = left = 0
     for pick in picks:
         if not pick.entry.gpu_type:
@@ -305,10 +306,9 @@ def _score(picks: tuple[Pick, ...], after: FreeVector) -> Score:
         if pick.cards:
             taken += pick.memory_mib * pick.count
             for position in pick.cards:
-                card = after.cards[position]
-                mib = card.free_mib * FULL // card.physical_mib
-                cores = card.free_cores * FULL // 100
-                stranded += abs(mib - cores)
+                mib, cores = _free_parts(after.cards[position])
+                was_mib, was_cores = _free_parts(before.cards[position])
+                stranded += abs(mib - cores) - abs(was_mib - was_cores)
                 left += mib + cores
         elif pick.profile:
             taken += pick.count * parse_mig(pick.profile).memory_gb * 1024
@@ -317,6 +317,11 @@ def _score(picks: tuple[Pick, ...], after: FreeVector) -> Score:
             taken += pick.count * (pick.entry.memory_mib or _UNKNOWN_MIB)
             left += sum(amount for _, amount in after.devices) * FULL
     return taken, stranded, left
+
+
+def _free_parts(card: Card) -> tuple[int, int]:
+    """Free memory and free compute of a card, each in millionths of the card."""
+    return card.free_mib * FULL // card.physical_mib, card.free_cores * FULL // 100
 
 
 def _usage(picks: tuple[Pick, ...]) -> tuple[tuple[str, int], ...]:

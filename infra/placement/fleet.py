@@ -98,9 +98,10 @@ class Card:
     zone: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FreeVector:
-    """What is free on one node, by kind. Build it with `FreeVector.of`, which sorts and interns.
+    """What is free on one node, by kind. Build it with `FreeVector.of`, which sorts, and gives one object for equal
+    content: vectors are compared by identity, because the scheduler looks each up many times.
 
     devices: entry name → whole devices free (also network cards). mig: profile → slices free.
     cards: HAMi cards in the order of `Node.card_uuids`. cpu_millis, memory_bytes: None = not known, not checked.
@@ -125,24 +126,15 @@ class FreeVector:
         memory_bytes: int | None = None,
         zone: str = "",
     ) -> FreeVector:
-        """The canonical vector: sorted keys, one object for equal content."""
-        return interned(
-            FreeVector(
-                tuple(sorted((devices or {}).items())),
-                tuple(sorted((_profile(name), amount) for name, amount in (mig or {}).items())),
-                cards,
-                cpu_millis,
-                memory_bytes,
-                zone,
-            )
+        """The one vector with this content. Raises MigFormatError for what is no MIG profile."""
+        return _vector(
+            tuple(sorted((devices or {}).items())),
+            tuple(sorted((_profile(name), amount) for name, amount in (mig or {}).items())),
+            cards,
+            cpu_millis,
+            memory_bytes,
+            zone,
         )
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.devices, self.mig, self.cards, self.cpu_millis, self.memory_bytes, self.zone))
-
-    def __hash__(self) -> int:
-        return self._hash
 
 
 @lru_cache(maxsize=256)
@@ -151,10 +143,13 @@ def _profile(name: str) -> str:
     return str(parse_mig(name))
 
 
-@lru_cache(maxsize=1 << 16)
+# An evicted vector only costs sharing: a second object with the same content works as well.
+_vector = lru_cache(maxsize=1 << 16)(FreeVector)
+
+
 def interned(vector: FreeVector) -> FreeVector:
-    """The first vector seen that equals this one, so that later look-ups compare by identity."""
-    return vector
+    """The one vector with this content."""
+    return _vector(vector.devices, vector.mig, vector.cards, vector.cpu_millis, vector.memory_bytes, vector.zone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,20 +200,19 @@ class Pool:
                 groups.setdefault(interned(node.free), []).append(node.name)
         object.__setattr__(self, "groups", {vector: tuple(sorted(names)) for vector, names in groups.items()})
         object.__setattr__(self, "by_name", {node.name: node for node in self.nodes})
-        object.__setattr__(self, "shape", _pool_shape(PoolShape(self.entries, self.sharing)))
+        object.__setattr__(self, "shape", _pool_shape(self.entries, self.sharing))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PoolShape:
-    """What decides, beside the free vectors, whether a request fits: interned, so pools share the answers."""
+    """What decides, beside the free vectors, whether a request fits. One object for equal content (`Pool.shape`), so
+    that pools share the answers."""
 
     entries: tuple[DeviceEntry, ...]
     sharing: Sharing
 
 
-@lru_cache(maxsize=4096)
-def _pool_shape(shape: PoolShape) -> PoolShape:
-    return shape
+_pool_shape = lru_cache(maxsize=4096)(PoolShape)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,10 @@ from infra.placement.answer import DeviceGrant, Explanation, Placement, Plan, Po
 from infra.placement.explain import explain_pool
 from infra.placement.fleet import Card, Effect, FreeVector, Node, Snapshot, interned
 from infra.placement.gates import refusal, untolerated
+from infra.placement.grants import placements_of
 from infra.placement.request import ExistingReplica, Request
-from infra.placement.search import Asked, ClusterState, Outcome, Search, Solution, apply, placements_of
+from infra.placement.search import find
+from infra.placement.state import Asked, ClusterState, Outcome, Solution, apply
 
 
 def place(snapshot: Snapshot, request: Request) -> Plan:
@@ -84,8 +86,8 @@ class _Planner:
                     replica.index,
                     replica.cluster,
                     Rule.TAINT,
-                    f"Replica {replica.index} leaves cluster {replica.cluster}: it has the taint {shown}:{taint.effect}, "
-                    "which the deployment does not tolerate.",
+                    f"Replica {replica.index} leaves cluster {replica.cluster}: the deployment does not tolerate its "
+                    f"taint {shown}:{taint.effect}.",
                 )
             )
         return kept, removals
@@ -127,7 +129,7 @@ class _Planner:
                 self.refusals.append(refused)
 
     def _search(self, name: str) -> Outcome:
-        outcome = Search(self.asked, self.states[name], self.quota).run()
+        outcome = find(self.asked, self.states[name], self.quota)
         self.outcomes[name] = outcome
         return outcome
 
@@ -178,17 +180,9 @@ class _Planner:
                 self.quota[gpu_type] = self.quota.get(gpu_type, 0) + amount
         if old is not None:
             old.own -= 1
-        best: tuple[bool, int, tuple[int, int, int], str, Solution] | None = None
-        for name, state in self.states.items():
-            solution = self._search(name).solution
-            if solution is not None:
-                ranking = (name != replica.cluster, state.own, solution.score, name, solution)
-                if best is None or ranking[:4] < best[:4]:
-                    best = ranking
-            if best is not None and not best[0]:
-                break
+        best = self._best_for(replica.cluster)
         if best is not None:
-            self._accept(replica.index, best[3], best[4])
+            self._accept(replica.index, *best)
             return True
         if old is not None:
             old.own += 1
@@ -198,6 +192,20 @@ class _Planner:
             for gpu_type, amount in held.items():
                 self.quota[gpu_type] -= amount
         return False
+
+    def _best_for(self, home: str) -> tuple[str, Solution] | None:
+        """Cluster and solution for a replica that is at home on one: that one if it fits there, else the best."""
+        best: tuple[int, tuple[int, int, int], str, Solution] | None = None
+        for name in sorted(self.states, key=lambda name: (name != home, name)):
+            solution = self._search(name).solution
+            if solution is None:
+                continue
+            if name == home:
+                return name, solution
+            ranking = (self.states[name].own, solution.score, name, solution)
+            if best is None or ranking[:3] < best[:3]:
+                best = ranking
+        return (best[2], best[3]) if best is not None else None
 
     # -------------------------------------------------------------------------------------------- why not
 
@@ -211,7 +219,8 @@ class _Planner:
             answers.extend(
                 explain_pool(self.asked, state, pool, outcome, self.quota, done)
                 for pool in state.pools
-                if (name, pool.pool.name) not in chosen
+                # When replicas are left over, the pools that took some say why they take no more.
+                if not done or (name, pool.pool.name) not in chosen
             )
         return tuple(sorted(answers, key=lambda e: (e.cluster, e.pool or "")))
 

@@ -7,128 +7,83 @@ and requests are written does not decide whether they fit. It gives up after a b
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
-from infra.placement.answer import DeviceGrant, EnginePlacement, PodPlacement
-from infra.placement.fit import Fit, MemberMatch, Score, match_member
-from infra.placement.fleet import Cluster, FreeVector, Pool
+from infra.placement.fit import Fit, Score
+from infra.placement.fleet import FreeVector
 from infra.placement.request import Request
+from infra.placement.state import (
+    Asked,
+    ClusterState,
+    Item,
+    Outcome,
+    PoolState,
+    Solution,
+    Step,
+    open_pools_by_engine,
+    pool_is_open,
+)
 
 # Choices tried for one replica on one cluster before giving up.
 MAX_STEPS = 4000
 # Above this many pods, what was found hopeless is no longer remembered: writing it down costs more than it saves.
 _REMEMBER_PODS = 64
 
-
-class PoolState:
-    """A pool while a plan is made: who has what vector now. Starts as the snapshot, copies on the first change."""
-
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
-        self._groups: Mapping[FreeVector, tuple[str, ...] | list[str]] = pool.groups
-        self._own: dict[FreeVector, list[str]] | None = None
-
-    @property
-    def groups(self) -> Mapping[FreeVector, tuple[str, ...] | list[str]]:
-        """Free vector → names of the usable nodes that have it, sorted; never empty lists."""
-        return self._groups
-
-    def move(self, node: str, old: FreeVector, new: FreeVector) -> None:
-        """The node's vector changes."""
-        own = self._own
-        if own is None:
-            own = self._own = {vector: list(names) for vector, names in self._groups.items()}
-            self._groups = own
-        names = own[old]
-        names.remove(node)
-        if not names:
-            del own[old]
-        insort(own.setdefault(new, []), node)
-
-    def vector_of(self, node: str) -> FreeVector | None:
-        """The node's vector now; None for a node that is gone or not usable."""
-        original = self.pool.by_name.get(node)
-        if original is None or original.unusable:
-            return None
-        if self._own is None:
-            return original.free
-        return next((vector for vector, names in self._own.items() if node in names), None)
+_FIRST = Item(0, 0, 0, 0)
+_NONE_USED: Mapping[str, int] = {}
 
 
-class Asked:
-    """A request with its members matched against kinds of pools, each once for the whole plan."""
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self._matches: dict[tuple[int, int, int], MemberMatch] = {}
-
-    def match(self, engine: int, member: int, pool: PoolState) -> MemberMatch:
-        """The member against the pool's kind. Raises SelectorError."""
-        shape = pool.pool.shape
-        key = (engine, member, id(shape))
-        known = self._matches.get(key)
-        if known is None:
-            spec = self.request.engines[engine].members[member]
-            known = self._matches[key] = match_member(spec, shape, self.request.zone)
-        return known
-
-    def matches(self, engine: int, pool: PoolState) -> list[MemberMatch]:
-        """All members of the engine, in order."""
-        return [self.match(engine, member, pool) for member in range(len(self.request.engines[engine].members))]
+def find(asked: Asked, state: ClusterState, quota: Mapping[str, int] | None) -> Outcome:
+    """The best way to place one more replica on the cluster; `quota`: GPU type → millionths left, None = no matter.
+    Nothing is changed. Raises SelectorError."""
+    return _find_single(asked, state, quota) if asked.single else Search(asked, state, quota).run()
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One pod placed."""
-
-    item: Item
-    pool: PoolState
-    node: str
-    before: FreeVector
-    fit: Fit
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One pod to place: indexes into the request's engines and members, its copy and ordinal."""
-
-    engine: int
-    copy: int
-    member: int
-    ordinal: int
-
-
-@dataclass(frozen=True, slots=True)
-class Solution:
-    """Where all pods go. `score` compares solutions (smaller is better)."""
-
-    steps: tuple[Step, ...]
-    score: Score
-    usage: Mapping[str, int]
-
-
-@dataclass
-class ClusterState:
-    """A cluster while a plan is made. `own`: replicas of this deployment that are there (kept or new)."""
-
-    cluster: Cluster
-    own: int = 0
-    pools: list[PoolState] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.pools = [PoolState(pool) for pool in self.cluster.pools]
+def _find_single(asked: Asked, state: ClusterState, quota: Mapping[str, int] | None) -> Outcome:
+    """The common case: one pod. Nothing depends on anything else, so the best fit of all is the answer."""
+    zone = asked.request.zone
+    priced = asked.request.price_check is not None
+    fitting: list[str] = []
+    refused = False
+    found: tuple[Score, PoolState, str, FreeVector, Fit] | None = None
+    for pool in state.pools:
+        reserved = pool.pool.zone
+        if reserved and reserved != zone:
+            continue
+        match = asked.all_matches(pool)[0][0]
+        if not match.possible or (priced and not pool_is_open(asked, 0, pool, state.cluster.name)):
+            continue
+        known = match.known
+        best: tuple[Score, PoolState, str, FreeVector, Fit] | None = None
+        for vector, nodes in pool.groups.items():
+            fits = known.get(vector)
+            if fits is None:
+                fits = match.fits(vector)
+            for fit in fits:
+                score = fit.score
+                if best is not None and (score > best[0] or (score == best[0] and nodes[0] >= best[2])):
+                    break  # fits come best first
+                if quota is None or _within(quota, _NONE_USED, fit):
+                    best = (score, pool, nodes[0], vector, fit)
+                    break
+                refused = True
+        if best is not None:
+            fitting.append(pool.pool.name)
+            if found is None or (best[0], pool.pool.name) < (found[0], found[1].pool.name):
+                found = best
+    if found is None:
+        return Outcome(None, refused)
+    score, pool, node, vector, fit = found
+    step = Step(_FIRST, pool, node, vector, fit)
+    return Outcome(Solution((step,), score, dict(fit.usage)), refused, False, tuple(fitting))
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What a search found. `solution` None: nothing; then `quota` says that quota stood in the way of a choice, and
-    `gave_up` that not everything was tried."""
-
-    solution: Solution | None = None
-    quota: bool = False
-    gave_up: bool = False
+def _within(quota: Mapping[str, int] | None, used: Mapping[str, int], fit: Fit) -> bool:
+    if quota is not None:
+        for gpu_type, amount in fit.usage:
+            if used.get(gpu_type, 0) + amount > quota.get(gpu_type, 0):
+                return False
+    return True
 
 
 class Search:
@@ -139,7 +94,8 @@ class Search:
         self.request = asked.request
         self.state = state
         self.quota = quota
-        self.outcome = Outcome()
+        self.solution: Solution | None = None
+        self.quota_refused = self.gave_up = False
         self.usage: dict[str, int] = {}
         self.chosen: dict[int, PoolState] = {}
         self.steps: list[Step] = []
@@ -152,7 +108,7 @@ class Search:
             items = list(_items(self.request, open_pools))
             self._descend(items, open_pools)
             self._undo(0)
-        return self.outcome
+        return Outcome(self.solution, self.quota_refused, self.gave_up)
 
     def _descend(self, items: list[Item], open_pools: list[list[PoolState]]) -> None:
         remember = 1 < len(items) <= _REMEMBER_PODS
@@ -162,7 +118,7 @@ class Search:
         while True:
             depth = len(stack)
             if depth == len(items):
-                self.outcome.solution = self._solution()
+                self.solution = self._solution()
                 return
             key = self._key(depth) if remember else None
             if key is not None and key in hopeless:
@@ -187,7 +143,7 @@ class Search:
                 return
             self.tried += 1
             if self.tried > MAX_STEPS:
-                self.outcome.gave_up = True
+                self.gave_up = True
                 return
             self._do(items[len(stack) - 1], choice)
 
@@ -199,7 +155,7 @@ class Search:
         avoid = taken if member.distinct_nodes else exclusive
         found: list[tuple[PoolState, FreeVector, str, Fit]] = []
         for pool in pools:
-            match = self.asked.match(item.engine, item.member, pool)
+            match = self.asked.matches(item.engine, pool)[item.member]
             for vector, names in pool.groups.items():
                 fits = match.fits(vector)
                 if not fits:
@@ -208,18 +164,11 @@ class Search:
                 if not node:
                     continue
                 for fit in fits:
-                    if self._within_quota(fit):
+                    if _within(self.quota, self.usage, fit):
                         found.append((pool, vector, node, fit))
                     else:
-                        self.outcome.quota = True
+                        self.quota_refused = True
         return found
-
-    def _within_quota(self, fit: Fit) -> bool:
-        if self.quota is None:
-            return True
-        return all(
-            self.usage.get(gpu_type, 0) + amount <= self.quota.get(gpu_type, 0) for gpu_type, amount in fit.usage
-        )
 
     def _nodes_of(self, item: Item) -> tuple[frozenset[str], frozenset[str]]:
         """Nodes that this copy of the engine is on, and those of them that a pod wants for itself."""
@@ -277,60 +226,6 @@ def _cares(request: Request, item: Item) -> bool:
     return any(member.distinct_nodes for member in request.engines[item.engine].members)
 
 
-def open_pools_by_engine(asked: Asked, state: ClusterState) -> list[list[PoolState]]:
-    """For each engine the pools that have room for it when it is alone there."""
-    return [
-        [pool for pool in state.pools if pool_is_open(asked, engine, pool, state.cluster.name)]
-        for engine in range(len(asked.request.engines))
-    ]
-
-
-def pool_is_open(asked: Asked, engine: int, pool: PoolState, cluster: str) -> bool:
-    """Whether nothing about the pool, taken alone, speaks against this engine; quota apart."""
-    request = asked.request
-    if pool.pool.zone not in ("", request.zone):
-        return False
-    copies = request.engines[engine].copies
-    for match in asked.matches(engine, pool):
-        if not match.possible or not has_room(match, pool, copies * match.member.pods, copies):
-            return False
-    if request.price_check is not None:
-        return request.price_check(cluster, pool.pool.name, engine_usage(asked, engine, pool)) is None
-    return True
-
-
-def has_room(match: MemberMatch, pool: PoolState, wanted: int, copies: int) -> bool:
-    """Whether `wanted` of these pods fit in the pool with nothing else of the replica."""
-    return room_in(match, pool, wanted, copies) >= wanted
-
-
-def room_in(match: MemberMatch, pool: PoolState, wanted: int, copies: int) -> int:
-    """How many of these pods fit in the pool; stops counting at `wanted`. Pods that want nodes of their own share
-    one with at most the pods of other copies."""
-    total = 0
-    for vector, names in pool.groups.items():
-        room = match.room(vector, distinct=False, enough=wanted)
-        if match.member.distinct_nodes:
-            room = min(room, copies)
-        total += room * len(names)
-        if total >= wanted:
-            return wanted
-    return total
-
-
-def engine_usage(asked: Asked, engine: int, pool: PoolState) -> dict[str, int]:
-    """GPU type → millionths that the engine would take in the pool, going by the best fit for each member."""
-    usage: dict[str, int] = {}
-    copies = asked.request.engines[engine].copies
-    for match in asked.matches(engine, pool):
-        fits = [fits[0] for vector in pool.groups if (fits := match.fits(vector))]
-        if fits:
-            best = min(fits, key=lambda fit: fit.score)
-            for gpu_type, amount in best.usage:
-                usage[gpu_type] = usage.get(gpu_type, 0) + amount * match.member.pods * copies
-    return usage
-
-
 def _items(request: Request, open_pools: list[list[PoolState]]) -> Iterator[Item]:
     """The pods, those that are hardest to place first; independent of the order they are written in."""
     engines = sorted(
@@ -352,54 +247,3 @@ def _items(request: Request, open_pools: list[list[PoolState]]) -> Iterator[Item
 def _weight(request: Request, engine: int) -> int:
     spec = request.engines[engine]
     return spec.copies * sum(m.pods * sum(d.count for d in m.devices) for m in spec.members)
-
-
-def apply(state: ClusterState, solution: Solution) -> None:
-    """Take what the solution takes."""
-    for step in solution.steps:
-        step.pool.move(step.node, step.before, step.fit.after)
-    state.own += 1
-
-
-def placements_of(request: Request, solution: Solution) -> tuple[EnginePlacement, ...]:
-    """The solution in the words of the answer: engines in the order they were asked, pods by copy, role, ordinal."""
-    engines: dict[int, list[Step]] = {}
-    for step in solution.steps:
-        engines.setdefault(step.item.engine, []).append(step)
-    answer = []
-    for index, spec in enumerate(request.engines):
-        steps = sorted(engines[index], key=lambda s: (s.item.copy, s.item.member, s.item.ordinal))
-        pool = steps[0].pool.pool
-        pods = tuple(_pod(request, step) for step in steps)
-        answer.append(EnginePlacement(spec.name, pool.name, pool.sharing, pods))
-    return tuple(answer)
-
-
-def _pod(request: Request, step: Step) -> PodPlacement:
-    member = request.engines[step.item.engine].members[step.item.member]
-    uuids = step.pool.pool.by_name[step.node].card_uuids
-    grants = tuple(
-        DeviceGrant(
-            request=member.devices[pick.request].name,
-            entry=pick.entry.name,
-            gpu_type=pick.entry.gpu_type,
-            count=pick.count,
-            millionths=pick.millionths,
-            claim=pick.entry.claim,
-            cards=tuple(uuids[position] for position in pick.cards),
-            memory_mib=pick.memory_mib,
-            cores=pick.cores,
-            profile=pick.profile,
-            device_class=pick.entry.device_class,
-        )
-        for pick in sorted(step.fit.picks, key=lambda pick: pick.request)
-    )
-    return PodPlacement(
-        role=member.role,
-        copy=step.item.copy,
-        ordinal=step.item.ordinal,
-        node=step.node,
-        grants=grants,
-        cpu_millis=member.cpu_millis,
-        memory_bytes=member.memory_bytes,
-    )

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from infra.card_catalogue import NVIDIA_DRIVER
 from infra.cel.device import Device as CelDevice
-from infra.ledger import CardCapacity, NodeFree, Taken, node_capacity, node_free, sole_zone
+from infra.ledger import CardCapacity, NodeFree, Taken, amount_of, node_capacity, node_free, sole_zone
 from infra.models import Cluster, Device, GPUType, Node, NodePool
 from infra.placement.model import (
     Card,
@@ -29,13 +29,43 @@ from infra.placement.model import (
 from infra.placement.model import Cluster as PlacementCluster
 from infra.placement.model import Node as PlacementNode
 from infra.pod_devices import GPU
-from infra.quantities import parse_quantity, whole
 from infra.selectors.usage import taken_by_node
 
 GPU_ENTRY = "gpu"
 _BLOCKING_CONDITIONS = ("Reachable", "NodesWatched", "PodsWatched")
 # Taints that say "a node with cards"; the pods that we render tolerate them.
 _CARD_TAINTS = frozenset({GPU, "amd.com/gpu"})
+
+
+_NODE_FIELDS = (
+    "pk", "name", "pool_id", "ready", "unschedulable", "taints", "allocatable", "cards", "unavailable_cards",
+    "unavailable_reason", "mig_profile",
+)  # fmt: skip
+
+
+class NodeState(Protocol):
+    """What the ledger reads of a node: a model instance, or a row of ``_NODE_FIELDS`` (a fleet has many)."""
+
+    @property
+    def pk(self) -> UUID: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def ready(self) -> bool | None: ...
+    @property
+    def unschedulable(self) -> bool: ...
+    @property
+    def taints(self) -> Sequence[Mapping[str, str]]: ...
+    @property
+    def allocatable(self) -> Mapping[str, str]: ...
+    @property
+    def cards(self) -> int: ...
+    @property
+    def unavailable_cards(self) -> int: ...
+    @property
+    def unavailable_reason(self) -> str: ...
+    @property
+    def mig_profile(self) -> str: ...
 
 
 def fleet_snapshot(cluster_ids: Collection[UUID] | None = None) -> Snapshot:
@@ -50,12 +80,8 @@ def fleet_snapshot(cluster_ids: Collection[UUID] | None = None) -> Snapshot:
     if cluster_ids is not None:
         rows = rows.filter(pk__in=cluster_ids)
         pools, nodes = pools.filter(cluster__in=cluster_ids), nodes.filter(cluster__in=cluster_ids)
-    by_pool: dict[UUID, list[Node]] = defaultdict(list)
-    for node in nodes.only(
-        "id", "name", "pool_id", "ready", "unschedulable", "taints", "allocatable", "cards", "unavailable_cards",
-        "unavailable_reason", "mig_profile",
-    ).order_by("name"):  # fmt: skip
-        assert node.pool_id is not None
+    by_pool: dict[UUID, list[NodeState]] = defaultdict(list)
+    for node in nodes.values_list(*_NODE_FIELDS, named=True).order_by("name"):
         by_pool[node.pool_id].append(node)
     shared = hami_cards()
     taken = taken_by_node()
@@ -78,14 +104,14 @@ def hami_cards(node_ids: Collection[UUID] | None = None) -> dict[UUID, dict[str,
     return found
 
 
-def is_dra(pool: NodePool, nodes: Collection[Node]) -> bool:
+def is_dra(pool: NodePool, nodes: Collection[NodeState]) -> bool:
     """Whether the pool's cards are claimed by DRA: its class says so, and no node counts them as a resource."""
     declared = _gpu_device(pool.devices)
     return bool(declared) and declared.get("claim", "DRA") == "DRA" and not any(GPU in n.allocatable for n in nodes)
 
 
 def free_of(
-    node: Node, sharing: str, dra: bool, shared: Mapping[str, CardCapacity], taken: Sequence[Taken]
+    node: NodeState, sharing: str, dra: bool, shared: Mapping[str, CardCapacity], taken: Sequence[Taken]
 ) -> NodeFree:
     """What is left of a node."""
     capacity = node_capacity(
@@ -97,10 +123,10 @@ def free_of(
         shared=shared,
         dra=dra,
     )
-    return node_free(capacity, taken, mig_profile=node.mig_profile)
+    return node_free(capacity, taken)
 
 
-def unusable(node: Node) -> str:
+def unusable(node: NodeState) -> str:
     """Why nothing new may go to a node; "" = it may."""
     if node.ready is None:
         return "lost (Ready is Unknown)"
@@ -142,7 +168,7 @@ def _cluster(row: Cluster, pools: tuple[Pool, ...]) -> PlacementCluster:
 
 def _pool(
     pool: NodePool,
-    nodes: Sequence[Node],
+    nodes: Sequence[NodeState],
     shared: Mapping[UUID, Mapping[str, CardCapacity]],
     taken: Mapping[UUID, Sequence[Taken]],
 ) -> Pool:
@@ -203,10 +229,10 @@ def device_entries(pool: NodePool, gpu_type: GPUType, cards: int, *, dra: bool =
     return tuple(entries)
 
 
-def _node(node: Node, sharing: Sharing, entries: tuple[DeviceEntry, ...], free: NodeFree) -> PlacementNode:
+def _node(node: NodeState, sharing: Sharing, entries: tuple[DeviceEntry, ...], free: NodeFree) -> PlacementNode:
     why = unusable(node)
-    cpu = whole(parse_quantity(node.allocatable["cpu"]) * 1000) if "cpu" in node.allocatable else None
-    memory = whole(parse_quantity(node.allocatable["memory"])) if "memory" in node.allocatable else None
+    cpu = amount_of(node.allocatable, "cpu", times=1000) if "cpu" in node.allocatable else None
+    memory = amount_of(node.allocatable, "memory") if "memory" in node.allocatable else None
     if sharing is Sharing.HAMI:
         if free.unpinned and not why:
             why = f"{free.unpinned} shares are held there and it is not known on which cards"

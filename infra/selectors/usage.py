@@ -24,8 +24,11 @@ WITH held AS (
     WHERE released_at IS NULL {reserved_on}
     GROUP BY node_id, replica_id, profile, device_uuid, zone_id
 ), seen AS (
-    SELECT n.id AS node_id, p.replica_id, coalesce(h.profile, '') AS profile, coalesce(h.uuid, '') AS uuid,
-           c.tenant_id, sum(coalesce(h.cards, 0)) AS cards, sum(coalesce(h.slices, 0)) AS slices,
+    -- MIG strategy single: what a pod asks for as a card is an instance of the node's profile.
+    SELECT n.id AS node_id, p.replica_id, c.tenant_id, coalesce(h.uuid, '') AS uuid,
+           CASE WHEN n.mig_profile <> '' AND h.cards > 0 THEN n.mig_profile ELSE coalesce(h.profile, '') END AS profile,
+           sum(CASE WHEN n.mig_profile = '' THEN coalesce(h.cards, 0) ELSE 0 END) AS cards,
+           sum(coalesce(h.slices, 0) + CASE WHEN n.mig_profile <> '' THEN coalesce(h.cards, 0) ELSE 0 END) AS slices,
            sum(coalesce(h.memory_mib, 0)) AS memory_mib, sum(coalesce(h.cores, 0)) AS cores,
            sum(coalesce(h.unpinned, 0)) AS unpinned, count(*) AS pods
     FROM infra_podobservation p
@@ -35,7 +38,7 @@ WITH held AS (
     CROSS JOIN LATERAL jsonb_to_recordset(p.holds)
         AS h (cards int, profile text, slices int, uuid text, memory_mib bigint, cores int, unpinned int)
     WHERE p.ended_at IS NULL AND p.gone_at IS NULL AND p.node_name <> '' {seen_on}
-    GROUP BY n.id, p.replica_id, 3, 4, c.tenant_id
+    GROUP BY 1, 2, 3, 4, 5
 ), promised AS (
     SELECT DISTINCT node_id, replica_id FROM held
 )
@@ -46,9 +49,9 @@ SELECT coalesce(h.node_id, s.node_id) AS node_id, coalesce(h.profile, s.profile)
        sum(greatest(coalesce(h.cores, 0), coalesce(s.cores, 0)))::bigint,
        sum(greatest(coalesce(h.pods, 0), CASE WHEN s.unpinned > 0 THEN 0 ELSE coalesce(s.pods, 0) END))::bigint,
        sum(CASE WHEN pr.node_id IS NULL THEN coalesce(s.unpinned, 0) ELSE 0 END)::bigint,
-       array_agg(DISTINCT h.zone) FILTER (WHERE h.zone IS NOT NULL),
-       array_agg(DISTINCT s.tenant_id) FILTER (WHERE h.zone IS NULL AND s.tenant_id IS NOT NULL),
-       bool_or(h.zone IS NULL AND s.tenant_id IS NULL)
+       array_agg(DISTINCT h.zone) FILTER (WHERE h.profile || h.uuid <> ''),
+       array_agg(DISTINCT s.tenant_id) FILTER (WHERE h.zone IS NULL AND s.profile || s.uuid <> ''),
+       bool_or(h.zone IS NULL AND s.tenant_id IS NULL AND s.profile || s.uuid <> '')
 FROM held h
 FULL JOIN seen s
     ON s.node_id = h.node_id AND s.replica_id = h.replica_id AND s.profile = h.profile AND s.uuid = h.uuid
@@ -65,10 +68,11 @@ def taken_by_node(node_ids: Collection[UUID] | None = None) -> dict[UUID, list[T
         reserved_on, seen_on = "AND node_id = ANY(%s)", "AND n.id = ANY(%s)"
         parameters = [list(node_ids), list(node_ids)]
     with connection.cursor() as cursor:
-        # Only the two constant conditions go into the text.
+        # Only constant conditions go into the text.
         cursor.execute(_USAGE.format(reserved_on=reserved_on, seen_on=seen_on), parameters)
         rows = cursor.fetchall()
-    zones = zones_of({tenant for row in rows for tenant in row[10] or ()})
+    # Whose zone a holder is in matters only where cards are shared; of whole cards it is not collected.
+    zones = zones_of({tenant for row in rows for tenant in row[10] or () if tenant})
     found: dict[UUID, list[Taken]] = defaultdict(list)
     for node_id, profile, uuid, cards, slices, memory, cores, pods, unpinned, promised, tenants, nobodys in rows:
         on_it = set(promised or ())

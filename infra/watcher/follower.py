@@ -63,7 +63,7 @@ class Follower:
         """
         try:
             if not self.version:
-                self._list()
+                self.list_all()
             self._watch()
         except Gone:
             self.version, self._relist_reason = "", "410 Gone: the history had been compacted"
@@ -79,7 +79,8 @@ class Follower:
 
     # ---- list --------------------------------------------------------------------------------------------
 
-    def _list(self) -> None:
+    def list_all(self) -> None:
+        """Read the complete list and pass it on; what is not in it is not there."""
         self._source.confirm_cluster()
         asked_at = utcnow()
         sights: list[Sight] = []

@@ -12,12 +12,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
 
 from django.db import DatabaseError, close_old_connections, connection
 
 from infra.watcher.commit import commit
-from infra.watcher.items import Item
+from infra.watcher.items import Failed, Item
 from infra.watcher.targets import Held, LeaseLost
+from portal.kernel.clock import utcnow
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +94,7 @@ class Inbox:
         except Exception:
             # Not the database: this batch will never go through. Whoever follows next begins at the stored version.
             logger.exception("a batch of %s can't be written; the target is let go", self.held.resource)
+            self._tell(do_commit)
             self.close()
             return
         with self._changed:
@@ -100,6 +104,13 @@ class Inbox:
             again = self._scheduled
         if again:
             self._committers.schedule(self, delay if not batch or len(self._items) < LARGEST_BATCH else 0.0)
+
+
+    def _tell(self, do_commit: Commit) -> None:
+        sentence = f"What the cluster says of its {self.held.resource} can't be stored; see the watcher's log."
+        not_before = utcnow() + timedelta(seconds=_RETRY_LAST)
+        with suppress(DatabaseError, LeaseLost):
+            do_commit(self.held, [Failed("NotStored", sentence, self.held.failures + 1, not_before)])
 
 
 class Committers:

@@ -6,6 +6,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from uuid import UUID
 
 from django.db import DatabaseError, close_old_connections, connection
@@ -30,9 +31,16 @@ KIND = "watcher"
 
 
 def kube_source(held: Held) -> Source:
-    """The API server of the target's cluster. Raises KubeError where its credentials can't be used."""
-    cluster = Cluster.objects.get(pk=held.cluster_id)
-    return KubeSource(KubeClient.for_cluster(cluster), held.resource)
+    """The API server of the target's cluster, with the credentials that are stored when it is asked."""
+
+    def client() -> KubeClient:
+        close_old_connections()
+        try:
+            return KubeClient.for_cluster(Cluster.objects.get(pk=held.cluster_id))
+        finally:
+            connection.close()  # a follower must not keep one: there are many
+
+    return KubeSource(client, held.resource)
 
 
 class _Following(threading.Thread):
@@ -46,30 +54,21 @@ class _Following(threading.Thread):
         self._stop_asked = threading.Event()
 
     def run(self) -> None:
-        follower: Follower | None = None
+        follower = Follower(self.held, self._source(self.held), self.inbox, self._live)
         failures = 0
         while not self._stop_asked.is_set() and not self.inbox.closed:
             try:
-                if follower is None:
-                    follower = Follower(self.held, self._open(), self.inbox, self._live)
                 wait = follower.run_once()
                 failures = 0
             except Closed:
                 break
             except Exception:
-                # A fault of ours, or the database is away: begin again where the last commit ended.
+                # A fault of ours, or the database is away: go on from the last event that was put.
                 failures += 1
                 wait = min(60.0, 2.0**failures)
                 logger.exception("following %s of cluster %s failed", self.held.resource, self.held.cluster_id)
             self._stop_asked.wait(wait)
         self.inbox.close()
-
-    def _open(self) -> Source:
-        close_old_connections()
-        try:
-            return self._source(self.held)
-        finally:
-            connection.close()
 
     def _live(self) -> list[tuple[str, str, str]]:
         try:
@@ -93,11 +92,12 @@ class Watcher:
         limit: int = 0,
         committers: int = 4,
         tick: float = 5.0,
+        lease: timedelta = targets.LEASE,
         source: Callable[[Held], Source] = kube_source,
     ) -> None:
         self.name = name
         self._limit = limit
-        self._tick = tick
+        self._tick, self._lease = tick, lease
         self._source = source
         self._committers = Committers(committers)
         self._following: dict[UUID, _Following] = {}
@@ -123,7 +123,7 @@ class Watcher:
         with system_scope("watcher"):
             heartbeat.beat(KIND, self.name, {"targets": len(self._following)})
             targets.ensure_targets()
-            ours = targets.renew([following.held for following in self._following.values()])
+            ours = targets.renew([one.held for one in self._following.values()], lease=self._lease)
         for target_id, following in list(self._following.items()):
             if target_id not in ours or following.inbox.closed or not following.is_alive():
                 self._drop(following, release=target_id in ours)
@@ -131,7 +131,7 @@ class Watcher:
         for following in list(self._following.values())[share:]:
             self._drop(following, release=True)
         with system_scope("watcher"):
-            taken = targets.claim(self.name, share - len(self._following))
+            taken = targets.claim(self.name, share - len(self._following), lease=self._lease)
         for held in taken:
             following = _Following(held, self._committers, self._source)
             self._following[held.target_id] = following
@@ -139,9 +139,7 @@ class Watcher:
 
     def _fair_share(self) -> int:
         with system_scope("watcher"):
-            alive = Heartbeat.objects.filter(
-                kind=KIND, seen_at__gt=Now() - targets.LEASE
-            ).count()
+            alive = Heartbeat.objects.filter(kind=KIND, seen_at__gt=Now() - self._lease).count()
             share = math.ceil(targets.watched() / max(1, alive))
         return min(share, self._limit) if self._limit else share
 

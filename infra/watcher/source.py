@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -41,31 +41,34 @@ class Source(Protocol):
 
 
 class KubeSource:
-    """A cluster's API server."""
+    """A cluster's API server.
 
-    def __init__(self, client: KubeClient, resource: str) -> None:
+    ``client`` is asked for each list and each stream, so that new credentials are used as soon as they are stored.
+    """
+
+    def __init__(self, client: Callable[[], KubeClient], resource: str) -> None:
         self._client = client
         self._kind = _KINDS[resource]
 
     def confirm_cluster(self) -> None:
-        self._client.require_identity()
+        self._client().require_identity()
 
     def pages(self) -> Iterator[Page]:
-        return self._client.list_pages("v1", self._kind)
+        return self._client().list_pages("v1", self._kind)
 
     def events(self, resource_version: str) -> Iterator[WatchEvent]:
-        return self._client.watch("v1", self._kind, resource_version=resource_version)
+        return self._client().watch("v1", self._kind, resource_version=resource_version)
 
     def is_gone(self, namespace: str, name: str, uid: str) -> bool:
         try:
-            found = self._client.get("v1", self._kind, name, namespace, metadata_only=True)
+            found = self._client().get("v1", self._kind, name, namespace, metadata_only=True)
         except NotFound:
             return True
         return bool(found["metadata"]["uid"] != uid)
 
     def lease_renewed_at(self, node: str) -> datetime | None:
         try:
-            lease: dict[str, Any] = self._client.get("coordination.k8s.io/v1", "Lease", node, LEASES)
+            lease: dict[str, Any] = self._client().get("coordination.k8s.io/v1", "Lease", node, LEASES)
             return parse_rfc3339(lease["spec"]["renewTime"])
         except (KubeError, KeyError, ValueError):
             return None

@@ -9,7 +9,8 @@ class CliConfig(AppConfig):
     verbose_name = "Command line"
 
     def ready(self) -> None:
-        """Make our Celery app the current one in every process that runs Django."""
-        from portal.celery import app
+        """Make our Celery app the current one, with every app's periodic tasks (this app is the last one)."""
+        from portal.celery import app, schedule_ticks
 
         app.set_default()
+        schedule_ticks()

@@ -76,7 +76,7 @@ def list_once(clusters: Mapping[str, Cluster]) -> None:
             if each.cluster_id in by_id:
                 sink = _Sink()
                 source = KubeSource(KubeClient.for_cluster(by_id[each.cluster_id]), each.resource)
-                Follower(each, source, sink, list).run_once()
+                Follower(each, source, sink, list).list_all()
                 commit(each, sink.items)
     finally:
         with system_scope("demonstration"):

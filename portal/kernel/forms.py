@@ -7,6 +7,8 @@ from typing import Any
 
 from django import forms
 from django.forms.utils import ErrorList
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
 
 from portal.kernel.problems import Problem
 
@@ -15,13 +17,17 @@ FieldOf = Callable[[str], str | None]
 
 
 class FieldErrors(ErrorList):
-    """Errors as a list that a screen reader reads with its field."""
+    """Errors as a list with an id, so that a screen reader reads them with their field."""
 
-    def as_ul(self) -> str:
-        return self.render("components/errors.html")
+    def render(self, *args: Any, **kwargs: Any) -> SafeString:
+        if not self:
+            return mark_safe("")
+        where = format_html(' id="{}_error"', self.field_id) if self.field_id else ""
+        items = format_html_join("", "<li>{}</li>", ((str(message),) for message in self))
+        return format_html('<ul class="errorlist"{}>{}</ul>', where, items)
 
-    def __str__(self) -> str:
-        return self.as_ul()
+    __str__ = render
+    __html__ = render
 
 
 class PortalForm(forms.Form):

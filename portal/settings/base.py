@@ -117,6 +117,7 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.contrib.messages.context_processors.messages",
                 "csp.context_processors.nonce",
                 "portal.kernel.context.site",
+                "portal.home.navigation.navigation",
             ],
         },
     }

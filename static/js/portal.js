@@ -27,6 +27,51 @@
     }
   });
 
+  // A form is sent once. (The server sees to it too: this only saves the wait.)
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (!form.matches("[data-once]") || (event.submitter && event.submitter.hasAttribute("data-free"))) { return; }
+    if (form.dataset.sent) { event.preventDefault(); return; }
+    form.dataset.sent = "1";
+    form.setAttribute("aria-busy", "true");
+  });
+  window.addEventListener("pageshow", (event) => {
+    if (event.persisted) { document.querySelectorAll("[data-sent]").forEach((form) => { delete form.dataset.sent; }); }
+  });
+
+  // A file is read into the text that it stands for, so that it can be looked at first.
+  document.addEventListener("change", async (event) => {
+    const file = event.target.files && event.target.files[0];
+    const into = event.target.dataset.into && document.querySelector(event.target.dataset.into);
+    if (!file || !into || file.size > 262144) { return; }
+    into.value = await file.text();
+    event.target.value = "";
+    into.dispatchEvent(new Event("input", { bubbles: true }));
+  });
+
+  // From an error to its place in the text.
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("[data-goto]");
+    const area = link && document.querySelector(link.dataset.goto);
+    if (!area) { return; }
+    event.preventDefault();
+    const lines = area.value.split("\n");
+    const start = lines.slice(0, link.dataset.line - 1).reduce((sum, line) => sum + line.length + 1, 0);
+    const at = start + Number(link.dataset.column || 1) - 1;
+    area.focus();
+    area.setSelectionRange(at, start + (lines[link.dataset.line - 1] || "").length);
+  });
+
+  document.addEventListener("focusin", (event) => {
+    if (event.target.matches("[data-select]")) { event.target.select(); }
+  });
+
+  // A page that comes back with errors starts at the first of them.
+  document.addEventListener("DOMContentLoaded", () => {
+    const bad = document.querySelector("main [aria-invalid=true]");
+    if (bad) { bad.focus(); }
+  });
+
   // A validation error (422) is an answer to show, not to drop.
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (event.detail.xhr.status === 422) {

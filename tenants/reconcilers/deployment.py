@@ -235,6 +235,7 @@ def _status(view: View, decision: Decision) -> Status:
         wanted=view.deployment.replicas,
         replicas=view.staying,
         current=[one.spec == spec and one.observed_generation >= one.generation for one in view.staying],
+        leaving=len(view.replicas) - len(view.staying),
         short_reason=decision.short_reason,
         short=decision.short,
         rollout=decision.step.waits,

@@ -124,8 +124,8 @@ def deployments_in_trouble(*, tenant: Tenant, limit: int = 10) -> list[ModelDepl
 
 def latest_events(*, tenant: Tenant, limit: int = 8) -> list[DeploymentEvent]:
     """The latest steps of all the tenant's deployments, the newest first. One query."""
-    rows = DeploymentEvent.objects.filter(tenant=tenant).select_related("deployment")
-    return list(rows.defer("deployment__source", "deployment__spec", "deployment__explanation").order_by("-last_at")[:limit])
+    rows = DeploymentEvent.objects.filter(tenant=tenant).select_related("deployment").order_by("-last_at", "-id")
+    return list(rows.defer("deployment__source", "deployment__spec", "deployment__explanation")[:limit])
 
 
 def _replicas_of(tenant: Tenant, ids: Sequence[UUID]) -> dict[UUID, list[ModelReplica]]:

@@ -49,7 +49,7 @@ def tenant_events(
         try:
             rows = rows.filter(id__lt=UUID(cursor))
         except ValueError as error:
-            raise BadRequest("The cursor is not one that a page of this list gave. Start from the first page.") from error
+            raise BadRequest("This is no cursor that a page of this list gave. Start from the first page.") from error
     found = list(rows.order_by("-id")[: PAGE_SIZE + 1])
     more, found = len(found) > PAGE_SIZE, found[:PAGE_SIZE]
     return EventPage(tuple(found), str(found[-1].pk) if more else "")

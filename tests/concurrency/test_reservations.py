@@ -23,7 +23,8 @@ def holder(zone: uuid.UUID | None = None) -> Holder:
 
 
 def whole(node: Node, cards: int = 1) -> Line:
-    assert node.pool is not None and node.pool.gpu_type is not None
+    assert node.pool is not None
+    assert node.pool.gpu_type is not None
     return Line(node.pk, node.pool.pk, node.pool.gpu_type.pk, "whole", "e/Standalone/0/0", cards * 10**6, cards=cards)
 
 

@@ -81,7 +81,7 @@ def make_pod(
     node: Node, *, name: str = "", namespace: str = "team-a", requests: dict[str, str] | None = None,
     hami: list[tuple[str, int, int]] | None = None, replica_id: uuid.UUID | None = None, **values: Any,
 ) -> PodObservation:  # fmt: skip
-    """A running pod on a node. ``requests``: default one whole card; ``hami``: (UUID, MiB, cores) as HAMi wrote them."""
+    """A running pod on a node. ``requests``: default one card; ``hami``: (UUID, MiB, cores) as HAMi wrote them."""
     quantities = tuple(sorted((k, parse_quantity(v)) for k, v in (requests or {GPU: "1"}).items()))
     text = "".join(f"{card},NVIDIA,{mib},{cores}:" for card, mib, cores in hami or ())
     pod = PodEvidence(

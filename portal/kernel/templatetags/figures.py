@@ -20,7 +20,8 @@ def moment(value: datetime | None) -> SafeString | str:
     if value is None:
         return "–"
     utc = value.astimezone(UTC)
-    return format_html('<time class="nowrap" datetime="{:%Y-%m-%dT%H:%M:%SZ}">{:%Y-%m-%d %H:%M}</time>', utc, utc)
+    exact, short = f"{utc:%Y-%m-%dT%H:%M:%SZ}", f"{utc:%Y-%m-%d %H:%M}"
+    return format_html('<time class="nowrap" datetime="{}">{}</time>', exact, short)
 
 
 @register.filter

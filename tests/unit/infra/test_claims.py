@@ -42,6 +42,7 @@ def test_a_claim_is_written_audited_and_marked(cluster: Cluster) -> None:
     assert row.changed_seq > 0
     with system_scope("test"):
         event = AuditEvent.objects.get(verb="namespace_claim_set")
+    assert event.after is not None
     assert (event.tenant_id, event.object_name, event.after["valid_from"]) == (
         ONE, "alpha/team-a", "2026-11-01T00:00:00Z",
     )  # fmt: skip

@@ -243,13 +243,19 @@ def test_a_batch_that_fails_is_written_again_before_what_follows(written: list[l
     assert written == [["1", "2"]]
 
 
-@pytest.mark.parametrize("error", [LeaseLost("gone"), ValueError("a fault of ours")])
-def test_what_can_never_be_written_closes_the_inbox(error: Exception) -> None:
+@pytest.mark.parametrize(("error", "told"), [(LeaseLost("gone"), 0), (ValueError("a fault of ours"), 1)])
+def test_what_can_never_be_written_closes_the_inbox(error: Exception, told: int) -> None:
+    failed: list[Failed] = []
+
     def fail(_: Held, batch: Any) -> None:
+        if isinstance(batch[0], Failed):
+            failed.append(batch[0])
+            return
         raise error
 
     inbox = through(fail, [Seen("1")])
     assert inbox.closed
+    assert len(failed) == told
     with pytest.raises(Closed):
         inbox.put(Seen("2"))
 

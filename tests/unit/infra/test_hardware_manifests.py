@@ -112,7 +112,7 @@ def test_all_public_manifests_are_applied() -> None:
         ("spec.devices.0.deviceClassName", KeyError, "/spec/devices/0/deviceClassName", "required"),
         ("spec.devices.1.name", "gpu", "/spec/devices/1", "'gpu' is there twice"),
         ("spec.devices.0.attributes.a/b", {"string": 1}, "/spec/devices/0/attributes/a~1b", "is not a string"),
-        ("spec.devices.0.capacity.memory", {"value": "80GB"}, "/spec/devices/0/capacity/memory", "no Kubernetes quantity"),
+        ("spec.devices.0.capacity.memory", {"value": "80GB"}, "/spec/devices/0/capacity/memory", "no Kubernetes"),
         ("spec.devices.0.capacity.memory", {}, "/spec/devices/0/capacity/memory", "quantity"),
         ("spec.provisioning", {"provider": "GKE"}, "/spec/provisioning/gke", "required where the provider is GKE"),
     ],
@@ -200,7 +200,8 @@ class TestApplying:
         node = make_node(automatic, labels={"modelplane.ai/pool": "gpu-h100"}, digest="x")
         inference_cluster_apply(manifest=CLUSTER, actor=ADMIN)
         node.refresh_from_db()
-        assert node.pool is not None and node.pool.name == "gpu-h100"
+        assert node.pool is not None
+        assert node.pool.name == "gpu-h100"
         assert node.digest == "", "the watcher looks at it again"
 
     def test_a_cluster_that_is_not_connected_and_a_class_that_is_not_known(self) -> None:
@@ -218,6 +219,7 @@ class TestApplying:
         inference_class_apply(manifest=CLASS, actor=ADMIN)
         (pool,) = inference_cluster_apply(manifest=CLUSTER, actor=ADMIN).pools
         node = make_node(pool)
+        assert pool.gpu_type is not None
         held = Reservation.objects.create(
             cluster=pool.cluster, pool=pool, node=node, gpu_type=pool.gpu_type, sharing="whole", tenant_id=node.pk,
             zone_id=node.pk, namespace="t", deployment_id=node.pk, replica_id=node.pk, member="m", cards=1, share=1,

@@ -23,10 +23,10 @@ def test_each_kind_hands_out_its_own() -> None:
     assert node_capacity(sharing="whole", allocatable={}, cards=8, unavailable=1, dra=True).cards == 7
 
 
-def test_of_a_single_strategy_node_cards_are_slices() -> None:
-    free = node_free(NodeCapacity(slices={"1g.18gb": 56}), [Taken(cards=3), Taken(profile="1g.18gb", slices=2)],
-                     mig_profile="1g.18gb")  # fmt: skip
-    assert free.slices == {"1g.18gb": 51}
+def test_slices_are_taken_by_profile() -> None:
+    rows = [Taken(profile="1g.18gb", slices=2), Taken(profile="2g.35gb", slices=1)]
+    free = node_free(NodeCapacity(slices={"1g.18gb": 56}), rows)
+    assert free.slices == {"1g.18gb": 54}
 
 
 def test_an_unhealthy_card_has_nothing_left() -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from infra.models import Node, Reservation
-from infra.pod_devices import GPU
 from infra.placement.model import DeviceGrant, EnginePlacement, Placement, PodPlacement, Role, Sharing
+from infra.pod_devices import GPU
 from infra.services.reservations import Holder, Line, NoCapacity, lines_for, move, release, reserve
 from tests.support.fleet import make_cluster, make_node, make_pod, make_pool
 
@@ -23,9 +24,10 @@ def holder(zone: uuid.UUID = ZONE) -> Holder:
     return Holder(uuid.uuid4(), zone, "t-team", uuid.uuid4(), uuid.uuid4())
 
 
-def line(node: Node, member: str = "e/Standalone/0/0", **what: object) -> Line:
-    assert node.pool is not None and node.pool.gpu_type is not None
-    return Line(node.pk, node.pool.pk, node.pool.gpu_type.pk, node.pool.sharing, member, 1, **what)  # type: ignore[arg-type]
+def line(node: Node, member: str = "e/Standalone/0/0", **what: Any) -> Line:
+    assert node.pool is not None
+    assert node.pool.gpu_type is not None
+    return Line(node.pk, node.pool.pk, node.pool.gpu_type.pk, node.pool.sharing, member, 1, **what)
 
 
 def share(node: Node, card: int = 0, memory: int = 10_000, cores: int = 10) -> Line:
@@ -115,8 +117,8 @@ def test_a_pool_of_another_zone_is_closed() -> None:
         ({}, {"gone_at": "2026-11-02T00:00Z"}, "no longer there"),
     ],
 )
-def test_where_nothing_new_may_go(cluster: dict[str, object], node: dict[str, object], why: str) -> None:
-    row = make_node(make_pool(cluster=make_cluster(**cluster)), **node)  # type: ignore[arg-type]
+def test_where_nothing_new_may_go(cluster: dict[str, Any], node: dict[str, Any], why: str) -> None:
+    row = make_node(make_pool(cluster=make_cluster(**cluster)), **node)
     assert refused(line(row, cards=1)).facts["reason"] == why
 
 
@@ -132,7 +134,7 @@ def test_a_foreign_share_without_a_card_stops_the_node() -> None:
 
 
 @pytest.mark.parametrize("what", [{}, {"cards": 1, "device_uuid": "GPU-x", "memory_mib": 1}, {"profile": "1g.10gb"}])
-def test_a_line_that_is_none(what: dict[str, object]) -> None:
+def test_a_line_that_is_none(what: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="one kind of device"):
         reserve(holder=holder(), lines=[line(make_node(make_pool()), **what)])
 

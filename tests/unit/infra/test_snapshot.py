@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -12,8 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from infra import owners
 from infra.ledger import UNKNOWN_ZONE
 from infra.models import Node, NodePool, Reservation
-from infra.pod_devices import GPU
 from infra.placement.model import Sharing
+from infra.pod_devices import GPU
 from infra.selectors.snapshot import fleet_snapshot
 from tests.support.fleet import make_cluster, make_node, make_pod, make_pool
 
@@ -23,7 +24,8 @@ ZONE = uuid.uuid4()
 
 
 def book(node: Node, replica: uuid.UUID | None = None, zone: uuid.UUID = ZONE, **values: object) -> Reservation:
-    assert node.pool is not None and node.pool.gpu_type is not None
+    assert node.pool is not None
+    assert node.pool.gpu_type is not None
     return Reservation.objects.create(
         cluster=node.cluster, pool=node.pool, node=node, gpu_type=node.pool.gpu_type, sharing=node.pool.sharing,
         tenant_id=uuid.uuid4(), zone_id=zone, namespace="t-a", deployment_id=uuid.uuid4(),
@@ -64,7 +66,8 @@ def test_a_replica_that_is_leaving_still_counts_beside_one_that_comes() -> None:
 
 def test_ended_gone_and_unbound_pods_hold_nothing() -> None:
     node = make_node(make_pool(), cards=8)
-    for values in ({"ended_at": "2026-11-02T00:00Z"}, {"gone_at": "2026-11-02T00:00Z"}):
+    ways: tuple[dict[str, Any], ...] = ({"ended_at": "2026-11-02T00:00Z"}, {"gone_at": "2026-11-02T00:00Z"})
+    for values in ways:
         make_pod(node, requests={GPU: "2"}, **values)
     released = book(node, cards=2)
     released.released_at = released.created_at
@@ -133,6 +136,19 @@ def test_mig_slices_of_a_node_stay_in_one_zone() -> None:
     assert vector.zone == "?"
 
 
+def test_of_a_single_strategy_node_cards_are_slices(zones: dict[uuid.UUID, uuid.UUID]) -> None:
+    """Pods ask for nvidia.com/gpu and get an instance; what is promised and seen of one replica counts once."""
+    node = make_node(make_pool("mig"), allocatable={GPU: "14"}, mig_profile="1g.18gb", cards=2)
+    replica = uuid.uuid4()
+    book(node, replica, profile="1g.18gb", slices=3)
+    make_pod(node, requests={GPU: "2"}, replica_id=replica)
+    vector = fleet_snapshot().by_name["alpha"].pools[0].by_name["node-0"].free
+    assert (dict(vector.mig), vector.zone) == ({"1g.18gb": 11}, str(ZONE))
+    make_pod(node, requests={GPU: "1"})
+    vector = fleet_snapshot().by_name["alpha"].pools[0].by_name["node-0"].free
+    assert (dict(vector.mig), vector.zone) == ({"1g.18gb": 10}, "?")
+
+
 @pytest.mark.parametrize(
     ("values", "why"),
     [
@@ -142,10 +158,10 @@ def test_mig_slices_of_a_node_stay_in_one_zone() -> None:
         ({"taints": [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}]}, "tainted dedicated=x:NoSchedule"),
         ({"taints": [{"key": GPU, "effect": "NoSchedule"}]}, ""),
         ({"taints": [{"key": "soft", "effect": "PreferNoSchedule"}]}, ""),
-        ({"unavailable_cards": 8, "unavailable_reason": "8 of 8 cards not allocatable"}, "8 of 8 cards not allocatable"),
+        ({"unavailable_cards": 8, "unavailable_reason": "8 of 8 cards broken"}, "8 of 8 cards broken"),
     ],
 )
-def test_why_a_node_takes_nothing_new(values: dict[str, object], why: str) -> None:
+def test_why_a_node_takes_nothing_new(values: dict[str, Any], why: str) -> None:
     make_node(make_pool(), **values)
     assert fleet_snapshot().by_name["alpha"].pools[0].by_name["node-0"].unusable == why
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -176,7 +177,7 @@ def test_rows_of_a_node_never_overlap_whatever_times_come(nodes: Nodes) -> None:
     nodes.see(11, ready="Unknown", turned=3, renewed=2)  # dated before we saw the node at all
     nodes.see(12, ready="True", turned=1)
     rows = list(CapacitySpan.objects.order_by("started_at", "ended_at"))
-    assert all(one.ended_at <= two.started_at for one, two in zip(rows, rows[1:], strict=False) if one.ended_at)
+    assert all(one.ended_at <= two.started_at for one, two in itertools.pairwise(rows) if one.ended_at)
     assert sum(row.ended_at is None for row in rows) == 1
 
 
@@ -217,7 +218,8 @@ def test_declared_pools_take_the_nodes_they_select(nodes: Nodes, cluster: Cluste
     found = dict(Node.objects.values_list("name", "pool__name"))
     assert found == {"n": "gpu-h100", "m": "nvidia-h100-80gb-hbm3-whole", "o": "nvidia-l40s-whole"}
     pool.refresh_from_db()
-    assert pool.gpu_type is not None and pool.gpu_type.slug == "nvidia-h100-80gb-hbm3"
+    assert pool.gpu_type is not None
+    assert pool.gpu_type.slug == "nvidia-h100-80gb-hbm3"
     assert Node.objects.get(name="n").labels["team.example/pool"] == "a"
 
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from simulator.errors import decode_continue
-from tests.support.simulator import SimulatedCluster, SimulatorProcess
+from tests.support.simulator import SimulatedCluster, simulator
 from tests.unit.simulator.conftest import RECORDED, Client, bare, recorded, wait_for
 
 INDEX = {row["file"]: row for row in recorded("api-index.json")}
 WEB = "/apis/apps/v1/namespaces/applied/deployments/web"
 APPLY = "application/apply-patch+yaml"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedCluster]:
+    """One cluster for this file: the recorded paths name their namespaces."""
+    with simulator(tmp_path_factory.mktemp("recorded"), clusters=("gpu-fra-1",)) as running:
+        yield running["gpu-fra-1"]
 
 
 def replay(cluster: SimulatedCluster, file: str) -> tuple[int, Any]:
@@ -22,8 +32,7 @@ def replay(cluster: SimulatedCluster, file: str) -> tuple[int, Any]:
     return code, body
 
 
-def test_apply_answers(fresh_simulator: SimulatorProcess) -> None:
-    cluster = fresh_simulator["gpu-fra-1"]
+def test_apply_answers(cluster: SimulatedCluster) -> None:
     cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": "applied"}})
     _, created = replay(cluster, "api-apply-created.json")
     assert bare(created) == bare(recorded("api-apply-created.json"))
@@ -41,7 +50,8 @@ def test_apply_answers(fresh_simulator: SimulatorProcess) -> None:
             assert body["metadata"]["generation"] == 2
 
             def appliers(obj: Any) -> Any:
-                return bare([row for row in obj["metadata"]["managedFields"] if row["operation"] == "Apply"])
+                rows = [row for row in obj["metadata"]["managedFields"] if row["operation"] == "Apply"]
+                return bare(sorted(rows, key=lambda row: row["manager"]))
 
             assert appliers(body) == appliers(wanted)
     _, live = cluster.call("GET", WEB)
@@ -56,8 +66,7 @@ def test_apply_answers(fresh_simulator: SimulatorProcess) -> None:
     assert body == recorded("api-invalid-422.json")
 
 
-def test_custom_resources(fresh_simulator: SimulatorProcess) -> None:
-    cluster = fresh_simulator["gpu-fra-1"]
+def test_custom_resources(cluster: SimulatedCluster) -> None:
     cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": "applied"}})
     schema = {
         "type": "object",
@@ -98,8 +107,7 @@ def test_custom_resources(fresh_simulator: SimulatorProcess) -> None:
     assert (code, text) == (404, "404 page not found\n")
 
 
-def test_quota_and_access(fresh_simulator: SimulatorProcess) -> None:
-    cluster = fresh_simulator["gpu-fra-1"]
+def test_quota_and_access(cluster: SimulatedCluster) -> None:
     cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": "quota"}})
     quota = {"metadata": {"name": "gpu"}, "spec": {"hard": {"requests.nvidia.com/gpu": "2"}}}
     cluster.call("POST", "/api/v1/namespaces/quota/resourcequotas", quota)
@@ -122,8 +130,9 @@ def test_quota_and_access(fresh_simulator: SimulatorProcess) -> None:
     assert body["details"] == {"kind": "pods"}
 
 
-def test_wrong_token_and_version(whole: Client) -> None:
-    code, body = whole.cluster.call("GET", "/version")
+def test_wrong_token_and_version(cluster: SimulatedCluster, tmp_path: Any) -> None:
+    whole = Client(cluster, tmp_path)
+    code, body = cluster.call("GET", "/version")
     assert (code, body) == (200, recorded("api-version.json"))
     answer = whole.api.rest_client.pool_manager.request(
         "GET", whole.cluster.server + "/api/v1/nodes", headers={"Authorization": "Bearer nonsense"}
@@ -134,16 +143,15 @@ def test_wrong_token_and_version(whole: Client) -> None:
 PARTIAL = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
-def pages(client: Client, path: str) -> tuple[int, Any, dict[str, str]]:
+def pages(client: Client, path: str) -> tuple[int, Any, Any]:
     token = client.authorization
     answer = client.api.rest_client.pool_manager.request(
         "GET", client.cluster.server + path, headers={"Authorization": token, "Accept": PARTIAL}
     )
-    return answer.status, answer.json(), dict(answer.headers)
+    return answer.status, answer.json(), answer.headers
 
 
-def test_paging(fresh_simulator: SimulatorProcess, tmp_path: Any) -> None:
-    cluster = fresh_simulator["gpu-fra-1"]
+def test_paging(cluster: SimulatedCluster, tmp_path: Any) -> None:
     client = Client(cluster, tmp_path)
     cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": "paged"}})
     for number in range(5):
@@ -187,8 +195,7 @@ def test_paging(fresh_simulator: SimulatorProcess, tmp_path: Any) -> None:
     assert body == {**wanted, "message": wanted["message"].replace("540", current)}
 
 
-def test_namespace_that_ends(fresh_simulator: SimulatorProcess) -> None:
-    cluster = fresh_simulator["gpu-fra-1"]
+def test_namespace_that_ends(cluster: SimulatedCluster) -> None:
     cluster.call("POST", "/api/v1/namespaces?fieldManager=unknown", {"metadata": {"name": "closing"}})
     held = {"metadata": {"name": "held", "finalizers": ["lab.example/keep"]}}
     cluster.call("POST", "/api/v1/namespaces/closing/configmaps", held)
@@ -203,6 +210,8 @@ def test_namespace_that_ends(fresh_simulator: SimulatorProcess) -> None:
     body = wait_for(settled, "the conditions of the namespace")
     wanted = recorded("api-namespace-terminating.json")
     assert bare(body["status"]) == bare(wanted["status"])
+    for found in (body, wanted):
+        found["metadata"]["managedFields"].sort(key=lambda row: row["manager"])
     assert bare(body["metadata"]) == bare(wanted["metadata"])
     _, body = replay(cluster, "api-namespace-terminating-create-403.json")
     assert body == recorded("api-namespace-terminating-create-403.json")
@@ -214,8 +223,8 @@ def test_namespace_that_ends(fresh_simulator: SimulatorProcess) -> None:
     wait_for(lambda: cluster.call("GET", "/api/v1/namespaces/closing")[0] == 404, "the namespace to be gone")
 
 
-def test_overload_is_text(fresh_simulator: SimulatorProcess, tmp_path: Any) -> None:
-    client = Client(fresh_simulator["gpu-fra-1"], tmp_path)
+def test_overload_is_text(cluster: SimulatedCluster, tmp_path: Any) -> None:
+    client = Client(cluster, tmp_path)
     client.cluster.sim("POST", "faults", {"verb": "list", "resource": "nodes", "status": 429, "count": 1})
     token = client.authorization
     answer = client.api.rest_client.pool_manager.request(

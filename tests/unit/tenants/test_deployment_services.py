@@ -119,12 +119,13 @@ def test_if_match_and_dry_run(tenant: Tenant) -> None:
 
 
 def test_admit_now_refuses_and_stores_nothing(tenant: Tenant) -> None:
+    give_quota(tenant, make_type(), 3)
     with pytest.raises(Conflict) as caught:
-        deployment_apply(tenant=tenant, manifest=manifest_data(replicas=5), actor=TESTER, admit_now=True)
+        deployment_apply(tenant=tenant, manifest=manifest_data(replicas=4), actor=TESTER, admit_now=True)
     assert caught.value.code == "QuotaExceeded"
     assert caught.value.extra["reasons"]
     assert not WorkItem.objects.filter(kind="deployment").exists()
-    assert deployment_apply(tenant=tenant, manifest=manifest_data(replicas=4), actor=TESTER, admit_now=True)
+    assert deployment_apply(tenant=tenant, manifest=manifest_data(replicas=3), actor=TESTER, admit_now=True)
 
 
 def test_replicas_are_placed_reserved_and_counted(tenant: Tenant) -> None:

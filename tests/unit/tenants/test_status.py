@@ -42,7 +42,13 @@ def test_overall(
     wanted: int, replicas: list[Replica], current: list[bool], short: str, rollout: str, phase: str, waiting: str
 ) -> None:
     status = overall(
-        wanted=wanted, replicas=replicas, current=current, short_reason="NoCapacity", short=short, rollout=rollout
+        wanted=wanted,
+        replicas=replicas,
+        current=current,
+        leaving=0,
+        short_reason="NoCapacity",
+        short=short,
+        rollout=rollout,
     )
     assert (status.phase, status.waiting) == (phase, waiting)
     assert status.ready_replicas == sum(replica.ready for replica in replicas)
@@ -78,3 +84,8 @@ def test_the_sentence_names_the_nearest_and_counts_the_rest() -> None:
         "explanation."
     )
     assert waiting_reason(plan(0)) == "Placed"
+
+
+def test_zero_is_reached_when_the_last_has_ended() -> None:
+    status = overall(wanted=0, replicas=[], current=[], leaving=2, short_reason="", short="", rollout="")
+    assert (status.phase, status.waiting) == ("Progressing", "2 replicas have not ended yet.")

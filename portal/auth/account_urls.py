@@ -1,0 +1,11 @@
+"""Addresses of a person's own pages."""
+
+from django.urls import path
+
+from portal.auth import tokens
+
+app_name = "accounts"
+urlpatterns = [
+    path("account/tokens/", tokens.tokens, name="tokens"),
+    path("account/tokens/<uuid:token_id>/revoke", tokens.token_revoke, name="token-revoke"),
+]

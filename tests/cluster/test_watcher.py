@@ -1,0 +1,299 @@
+"""The watcher against a control plane: what it sees, and that neither its death nor the cluster's loses anything."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from django.db import connection
+
+from infra.kube.client import KubeClient
+from infra.kube.errors import NotFound
+from infra.models import CapacitySpan, Cluster, Node, PodObservation, WatchSpan, WatchTarget
+from infra.watcher.process import Watcher
+from portal.kernel.clock import parse_rfc3339
+from tests.cluster.backends import SimulatorBackend
+from tests.support.simulator import SimulatedCluster, SimulatorProcess, fresh_simulator
+
+FIXTURES = (fresh_simulator,)  # found by its name
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ROOT = Path(__file__).resolve().parents[2]
+T = TypeVar("T")
+
+
+def eventually(ask: Callable[[], T | None], seconds: float = 40.0) -> T:
+    """What ``ask`` answers as soon as that is true."""
+    until = time.monotonic() + seconds
+    while not (answer := ask()):
+        assert time.monotonic() < until, f"did not come about within {seconds:.0f} s"
+        time.sleep(0.05)
+    return answer
+
+
+class Scene:
+    """A connected cluster, and what a test does on it."""
+
+    def __init__(self, simulated: SimulatedCluster) -> None:
+        self.simulated = simulated
+        self.cluster: Cluster = SimulatorBackend(simulated).connect()
+        self.client = KubeClient.for_cluster(self.cluster)
+        self.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-w"}})
+
+    def pod(self, name: str) -> str:
+        """Make a pod with one card; its uid once it runs."""
+        spec = {"containers": [{"name": "main", "image": "example.invalid/x:1",
+                                "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}  # fmt: skip
+        metadata = {"name": name, "namespace": "team-w"}
+        self.client.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        return str(eventually(lambda: self.running(name))["metadata"]["uid"])
+
+    def running(self, name: str) -> dict[str, Any] | None:
+        found = self.client.get("v1", "Pod", name, "team-w")
+        return found if found.get("status", {}).get("phase") == "Running" else None
+
+    def delete(self, name: str, uid: str) -> None:
+        """Delete a pod and wait until it is gone."""
+        self.client.delete("v1", "Pod", name, "team-w", uid=uid)
+        eventually(lambda: self.gone(name))
+
+    def gone(self, name: str) -> bool:
+        try:
+            self.client.get("v1", "Pod", name, "team-w")
+        except NotFound:
+            return True
+        return False
+
+
+@pytest.fixture
+def scene(fresh_simulator: SimulatorProcess) -> Scene:
+    return Scene(fresh_simulator["gpu-fra-1"])
+
+
+@contextmanager
+def watching(name: str = "one", **options: Any) -> Iterator[threading.Event]:
+    """A watcher in a thread; it ends with the block, or when the event is set."""
+    stop, options = threading.Event(), {"tick": 0.3, "lease": timedelta(seconds=4), **options}
+    thread = threading.Thread(target=Watcher(name=name, **options).run, args=(stop,), daemon=True)
+    thread.start()
+    try:
+        yield stop
+    finally:
+        stop.set()
+        thread.join(30)
+        assert not thread.is_alive(), "the watcher does not end"
+
+
+def start_process() -> subprocess.Popen[bytes]:
+    command = [sys.executable, str(ROOT / "manage.py"), "watch", "--name", f"p-{uuid.uuid4().hex[:6]}"]
+    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "portal.settings.testing"}
+    return subprocess.Popen(command, env=environment, cwd=ROOT, stderr=subprocess.DEVNULL)
+
+
+@contextmanager
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    """``manage.py watch``, killed at the end if it still runs."""
+    running = start_process()
+    try:
+        yield running
+    finally:
+        if running.poll() is None:
+            running.kill()
+        running.wait(20)
+
+
+def expire_leases() -> None:
+    WatchTarget.objects.update(lease_until=None, not_before=None)
+
+
+def row(uid: str) -> PodObservation | None:
+    return PodObservation.objects.filter(uid=uid).first()
+
+
+def seen_running(uid: str) -> bool:
+    found = row(uid)
+    return found is not None and found.started_at is not None
+
+
+def seen_gone(uid: str) -> bool:
+    found = row(uid)
+    return found is not None and found.gone_at is not None
+
+
+def spans(resource: str = "pods") -> list[WatchSpan]:
+    return list(WatchSpan.objects.filter(target__resource=resource).order_by("started_at"))
+
+
+def test_pods_and_nodes_become_rows(scene: Scene) -> None:
+    with watching():
+        uid = scene.pod("a")
+        eventually(lambda: seen_running(uid))
+        eventually(lambda: Node.objects.count() >= 2)
+        scene.delete("a", uid)
+        eventually(lambda: seen_gone(uid))
+    found = row(uid)
+    assert found is not None
+    assert found.started_at
+    assert found.ended_at
+    assert found.gone_at
+    assert found.started_at <= found.ended_at <= found.gone_at
+    assert found.gone_inferred_after is None
+    assert found.holds == [{"cards": 1}]
+    assert not any("system" in name for name in Node.objects.values_list("name", flat=True))
+    for span in CapacitySpan.objects.select_related("node"):
+        assert span.cards == span.node.cards > 0
+    targets = WatchTarget.objects.all()
+    assert {target.lease_owner for target in targets} == {""}, "given back in order"
+    assert all(target.resource_version for target in targets)
+    scene.cluster.refresh_from_db()
+    assert scene.cluster.last_seen_at is not None
+
+
+def test_a_killed_watcher_resumes_and_has_lost_nothing(scene: Scene) -> None:
+    """An outage within the history: what happened meanwhile is told, and the span goes on."""
+    with process() as first:
+        uid, other = scene.pod("a"), scene.pod("b")
+        eventually(lambda: seen_running(uid) and seen_running(other))
+        first.send_signal(signal.SIGKILL)
+        first.wait(20)
+    scene.delete("a", uid)
+    late = scene.pod("c")
+    expire_leases()
+    with process() as second:
+        eventually(lambda: seen_gone(uid) and seen_running(late))
+        second.send_signal(signal.SIGTERM)
+        assert second.wait(30) == 0
+    found = row(uid)
+    assert found is not None
+    assert found.ended_at is not None
+    assert found.started_at is not None
+    assert found.ended_at >= found.started_at
+    assert not seen_gone(other)
+    assert len(spans()) == 1
+    assert spans()[0].closed_reason == ""
+    assert PodObservation.objects.filter(namespace="team-w").count() == 3
+    assert set(WatchTarget.objects.values_list("lease_owner", flat=True)) == {""}
+
+
+def test_an_outage_longer_than_the_history_is_inferred_and_said(scene: Scene) -> None:
+    with watching():
+        uid, stays = scene.pod("a"), scene.pod("b")
+        eventually(lambda: seen_running(uid) and seen_running(stays))
+    scene.delete("a", uid)
+    late = scene.pod("c")
+    scene.simulated.sim("POST", "history/compact")
+    with watching("two"):
+        eventually(lambda: seen_gone(uid) and seen_running(late))
+    before, after = spans()
+    found = row(uid)
+    assert found is not None
+    assert before.closed_reason.startswith("410")
+    assert found.gone_inferred_after == before.proved_until
+    assert found.gone_at == after.started_at
+    assert found.ended_at is not None
+    assert before.started_at <= found.ended_at <= after.started_at
+    assert not seen_gone(stays)
+
+
+def test_broken_streams_lose_nothing(scene: Scene) -> None:
+    with watching():
+        eventually(lambda: Node.objects.exists())
+        uids = []
+        for number in range(3):
+            uids.append(scene.pod(f"p{number}"))
+            scene.simulated.sim("POST", "watches/end", {"cut": True})
+        scene.delete("p0", uids[0])
+        eventually(lambda: seen_gone(uids[0]) and all(map(seen_running, uids)))
+    assert len(spans()) == 1
+
+
+def test_errors_and_empty_lists_end_nothing(scene: Scene) -> None:
+    with watching():
+        uid = scene.pod("a")
+        eventually(lambda: seen_running(uid))
+    nodes = Node.objects.filter(gone_at=None).count()
+    empty = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}
+    scene.simulated.sim("POST", "history/compact")
+    scene.simulated.sim("POST", "faults", [
+        {"verb": "list", "resource": "pods", "status": 503},
+        {"verb": "list", "resource": "pods", "status": 200, "body": empty},
+        {"verb": "list", "resource": "nodes", "status": 403},
+    ])  # fmt: skip
+    reasons: set[str] = set()
+
+    def back() -> bool:
+        reasons.update(WatchTarget.objects.exclude(last_error="").values_list("last_error", flat=True))
+        return len(spans()) == 2 and len(spans("nodes")) == 2
+
+    with watching("two"):
+        eventually(back)
+    assert not seen_gone(uid)
+    assert Node.objects.filter(gone_at=None).count() == nodes
+    assert reasons, "the target said what was wrong"
+
+
+def test_a_cluster_that_falls_silent_keeps_its_pods(scene: Scene, fresh_simulator: SimulatorProcess) -> None:
+    with watching():
+        uid = scene.pod("a")
+        eventually(lambda: seen_running(uid))
+        proved = spans()[0].proved_until
+        fresh_simulator.stop(signal.SIGKILL)
+        eventually(lambda: WatchTarget.objects.filter(failures__gte=2).count() == 2)
+    assert not seen_gone(uid)
+    assert spans()[0].closed_reason == ""
+    assert spans()[0].proved_until >= proved
+    scene.cluster.refresh_from_db()
+    conditions = {c["type"]: c for c in scene.cluster.conditions}
+    assert conditions["PodsWatched"]["status"] == conditions["NodesWatched"]["status"] == "False"
+    assert "sut" in conditions["PodsWatched"]["message"]
+
+
+def test_two_watchers_share_and_take_over(scene: Scene) -> None:
+    with watching("one") as stop_one, watching("two"):
+        eventually(
+            lambda: set(WatchTarget.objects.values_list("lease_owner", flat=True)) == {"one", "two"}
+        )
+        uid = scene.pod("a")
+        eventually(lambda: seen_running(uid))
+        stop_one.set()
+        eventually(lambda: set(WatchTarget.objects.values_list("lease_owner", flat=True)) == {"two"})
+        scene.delete("a", uid)
+        eventually(lambda: seen_gone(uid))
+    assert len(spans()) == len(spans("nodes")) == 1
+    assert PodObservation.objects.filter(uid=uid).count() == 1
+
+
+def test_a_lost_node_is_lost_since_its_lease_and_comes_back(scene: Scene) -> None:
+    with watching():
+        node = eventually(lambda: Node.objects.filter(ready=True).order_by("name").first())
+        scene.simulated.sim("POST", f"nodes/{node.name}/break", {"how": "lost"})
+        span = eventually(lambda: CapacitySpan.objects.filter(node=node, lost=True).first())
+        lease = scene.client.get("coordination.k8s.io/v1", "Lease", node.name, "kube-node-lease")
+        assert span.started_at == parse_rfc3339(lease["spec"]["renewTime"])
+        assert span.unavailable_cards == span.cards
+        scene.simulated.sim("POST", f"nodes/{node.name}/mend")
+        eventually(lambda: CapacitySpan.objects.filter(node=node, ended_at=None, lost=False).exists())
+    last = CapacitySpan.objects.filter(node=node).latest("started_at")
+    assert (last.lost, last.unavailable_cards) == (False, 0)
+
+
+def test_a_card_that_falls_off_is_unavailable(scene: Scene) -> None:
+    with watching():
+        node = eventually(lambda: Node.objects.filter(cards=8).order_by("name").first())
+        scene.simulated.sim("POST", f"nodes/{node.name}/drop-card", {"count": 1})
+        span = eventually(
+            lambda: CapacitySpan.objects.filter(node=node, ended_at=None, unavailable_cards=1).first()
+        )
+    assert (span.cards, span.reason) == (8, "1 of 8 cards not allocatable")
+    connection.close()

@@ -1,0 +1,144 @@
+"""A tenant on simulated clusters, connected and watched as in production, and the means to let the work be done."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import connection
+from django.db.models.functions import Now
+
+from infra.kube.client import KubeClient
+from infra.models import Cluster, GPUType, Node, Site
+from infra.services.clusters import cluster_connect
+from infra.watcher.process import Watcher
+from portal.kernel.actors import PLATFORM_ADMIN, Actor
+from portal.kernel.models import WorkItem
+from portal.kernel.scoping import system_scope
+from portal.kernel.workqueue import run_item
+from tenants.models import ModelDeployment, ModelReplica, Tenant
+from tests.support.simulator import SimulatorProcess
+from tests.support.tenants import give_quota, make_tenant
+
+ADMIN = Actor(kind="user", name="platform-admin", platform_role=PLATFORM_ADMIN)
+KINDS = ("deployment", "replica", "namespace")
+PATIENCE = 60.0
+
+
+@dataclass
+class Estate:
+    """Connected clusters by name, and one tenant that may use all their sites."""
+
+    simulator: SimulatorProcess
+    tenant: Tenant
+    clusters: dict[str, Cluster] = field(default_factory=dict)
+
+    def client(self, name: str) -> KubeClient:
+        """The portal's own client of a cluster."""
+        return KubeClient.for_cluster(self.clusters[name])
+
+    def quota(self, product: str, cards: int) -> GPUType:
+        """Give the tenant a quota on the type whose slug holds ``product``."""
+        gpu_type = GPUType.objects.get(slug__contains=product)
+        give_quota(self.tenant, gpu_type, cards)
+        return gpu_type
+
+    def deployment(self, name: str = "qwen3-8b") -> ModelDeployment:
+        """The newest row of that name, also where it is deleted."""
+        with system_scope("test"):
+            rows = ModelDeployment.objects.filter(tenant=self.tenant, name=name).order_by("-created_at")
+            return rows.select_related("tenant").first()  # type: ignore[return-value]
+
+    def replicas(self, name: str = "qwen3-8b") -> list[ModelReplica]:
+        """The live replicas of a deployment, by index."""
+        with system_scope("test"):
+            rows = ModelReplica.objects.filter(
+                tenant=self.tenant, deployment__name=name, deleted_at__isnull=True
+            ).select_related("cluster")
+            return list(rows.order_by("index"))
+
+    def objects(self, cluster: str, kind: str = "Deployment") -> list[dict[str, Any]]:
+        """Objects of a kind in the tenant's namespace."""
+        api = "v1" if kind in ("Pod", "Service", "ResourceQuota") else "apps/v1"
+        return self.client(cluster).list_all(api, kind, namespace=self.tenant.namespace).items
+
+    def until(self, done: Callable[[], Any], what: str = "", *, patience: float = PATIENCE) -> Any:
+        """Let the reconcilers work until ``done`` is true; its value. Fails with what they last said."""
+        end = time.monotonic() + patience
+        while time.monotonic() < end:
+            work()
+            if answer := done():
+                return answer
+            time.sleep(0.05)
+        rows = WorkItem.objects.filter(kind__in=KINDS).values_list("kind", "last_error")
+        said = [f"{kind}: {error}" for kind, error in rows if error]
+        with system_scope("test"):
+            state = [f"{one.name} {one.phase}: {one.waiting}" for one in ModelDeployment.objects.all()]
+        raise AssertionError(f"{what or done} did not come about; {state}; {said}")
+
+    def ready(self, name: str = "qwen3-8b") -> Any:
+        """Whether the deployment is Ready at its newest generation."""
+        row = self.deployment(name)
+        return row.phase == "Ready" and row.observed_generation == row.generation
+
+
+def work() -> None:
+    """Run what is due, and what only waits for its next look (tests don't wait for a back-off)."""
+    items = WorkItem.objects.filter(kind__in=KINDS, next_attempt_at__isnull=False).exclude(lease_until__gt=Now())
+    for pk, kind in items.order_by("next_attempt_at", "id").values_list("pk", "kind"):
+        if kind != "deployment":
+            WorkItem.objects.filter(pk=pk).update(next_attempt_at=WorkItem.objects.get(pk=pk).marked_at)
+        run_item(pk)
+
+
+@contextmanager
+def estate(simulator: SimulatorProcess, *names: str) -> Iterator[Estate]:
+    """Connect these clusters in manage mode, watch them, and wait until their nodes are known."""
+    sites = []
+    made = Estate(simulator, make_tenant(sites=()))
+    for name in names:
+        site, _ = Site.objects.get_or_create(slug=f"site-{name}", defaults={"name": name})
+        sites.append(site)
+        made.clusters[name] = cluster_connect(
+            slug=name, site=site, mode="manage", kubeconfig=simulator[name].kubeconfig.read_text(), actor=ADMIN
+        )
+        made.tenant.site_rows.create(site=site)
+    stop = threading.Event()
+    watcher = Watcher(name="test", committers=1, tick=0.2)
+
+    def watch() -> None:
+        try:
+            watcher.run(stop)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        end = time.monotonic() + PATIENCE
+        while any(
+            not Node.objects.filter(cluster=cluster, pool__isnull=False, gone_at__isnull=True).exists()
+            for cluster in made.clusters.values()
+        ):
+            assert time.monotonic() < end, "the nodes were not seen"
+            time.sleep(0.1)
+        yield made
+    finally:
+        for name in names:
+            client = KubeClient.for_cluster(made.clusters[name])
+            for namespace in client.list_all("v1", "Namespace").items:
+                if namespace["metadata"]["name"] == made.tenant.namespace:
+                    uid = namespace["metadata"]["uid"]
+                    client.delete("v1", "Namespace", made.tenant.namespace, uid=uid)
+        for name in names:
+            while any(
+                one["metadata"]["name"] == made.tenant.namespace
+                for one in KubeClient.for_cluster(made.clusters[name]).list_all("v1", "Namespace").items
+            ):
+                time.sleep(0.1)
+        stop.set()
+        thread.join(20)
