@@ -10,7 +10,8 @@ class BillingConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the meter with the work queue, and our prices with the pages below."""
-        from billing import prices, reconcilers
+        import billing.reconcilers  # noqa: F401
+        from billing import prices, spending
 
-        assert reconcilers
         prices.register()
+        spending.register()

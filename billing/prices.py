@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from itertools import pairwise
 from uuid import UUID
 
 from django.db.models import Q
@@ -75,4 +76,4 @@ def register() -> None:
 def segments_of(edges: Iterable[datetime], window: Interval) -> list[Interval]:
     """The window cut at the edges inside it."""
     points = [window.start, *sorted({edge for edge in edges if window.start < edge < window.end}), window.end]
-    return [Interval(start, end) for start, end in zip(points, points[1:], strict=False)]
+    return [Interval(start, end) for start, end in pairwise(points)]

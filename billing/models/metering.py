@@ -99,9 +99,7 @@ class DeviceAllocation(TenantOwned):
         ]
         indexes = [
             models.Index(fields=["cluster", "pod_uid"], name="device_allocation_pod"),
-            models.Index(
-                fields=["cluster"], condition=models.Q(ended_at__isnull=True), name="device_allocation_open"
-            ),
+            models.Index(fields=["cluster"], condition=models.Q(ended_at__isnull=True), name="device_allocation_open"),
             models.Index(fields=["cluster", "ended_at"], name="device_allocation_ended"),
             models.Index(fields=["tenant", "started_at"], name="device_allocation_tenant"),
         ]
@@ -150,9 +148,7 @@ class UsageRecord(TenantOwned):
     namespace = models.CharField(max_length=63)
     deployment_id = models.UUIDField(null=True)
     cost_code = models.CharField(max_length=60, blank=True)
-    gpu_type = models.ForeignKey(
-        GPUType, on_delete=models.PROTECT, null=True, db_constraint=False, related_name="+"
-    )
+    gpu_type = models.ForeignKey(GPUType, on_delete=models.PROTECT, null=True, db_constraint=False, related_name="+")
     sharing = models.CharField(max_length=10, choices=SharingMode.choices)
     profile = models.CharField(max_length=32, blank=True)
     bucket = models.CharField(max_length=12, choices=Bucket.choices)

@@ -49,9 +49,7 @@ def _by_pod(rows: Iterable[DeviceAllocation], window: Interval) -> list[DeviceTi
         if part is not None:
             seconds[row.pod_uid, row.namespace, row.pod_name][row.bucket] += row.exact_share * part.ms / 1000
     return [
-        DeviceTime(
-            *pod, found[Bucket.TENANTS], found[Bucket.STARTING], found[Bucket.UNATTRIBUTED]
-        )
+        DeviceTime(*pod, found[Bucket.TENANTS], found[Bucket.STARTING], found[Bucket.UNATTRIBUTED])
         for pod, found in seconds.items()
     ]
 

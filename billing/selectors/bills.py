@@ -11,10 +11,10 @@ from django.db import connection
 from django.db.models import Count, QuerySet, Sum
 
 from billing.drawing import Charges, digest, draw
+from billing.locks import last_usage_seq
 from billing.models import Bill, BillingPeriod, BillLine, Bucket, DeviceAllocation, Issuer, MeterProgress
 from billing.rating import Line
 from billing.selectors.charges import Delimiters, charges_of, delimiters_of, previous_closed, tenants_billed_by
-from billing.locks import last_usage_seq
 from infra.models import Cluster
 from portal.kernel.clock import Interval, hour_start
 
@@ -85,7 +85,9 @@ def bill_line_allocations(line: BillLine) -> list[LineAllocation]:
         rows = cursor.fetchall()
     known = {
         row.pk: row
-        for row in DeviceAllocation.objects.filter(pk__in=[row[0] for row in rows if row[0]]).select_related("node", "cluster")
+        for row in DeviceAllocation.objects.filter(pk__in=[row[0] for row in rows if row[0]]).select_related(
+            "node", "cluster"
+        )
     }
     return [
         LineAllocation(known.get(pk), node, first, last, int(ms), int(charged), revision)
@@ -116,21 +118,29 @@ class PeriodState:
 def period_states(issuer: Issuer) -> list[PeriodState]:
     """The issuer's periods with how far each one is, the newest first. Within a system scope."""
     totals = {
-        row["period_id"]: row
-        for row in Bill.objects.values("period_id").annotate(bills=Count("id"), total=Sum("total"))
+        period_id: (count, total)
+        for period_id, count, total in Bill.objects.order_by()
+        .values_list("period_id")
+        .annotate(bills=Count("id"), sum_total=Sum("total"))
     }
-    final = dict(MeterProgress.objects.values_list("cluster_id", "final_until"))
-    clusters = list(Cluster.objects.filter(abandoned_at__isnull=True).values_list("pk", "slug"))
     states = []
     for period in BillingPeriod.objects.filter(issuer=issuer).order_by("-starts_at"):
-        behind = tuple(
-            slug
-            for pk, slug in clusters
-            if period.state != BillingPeriod.State.CLOSED and ((until := final.get(pk)) is None or until < period.ends_at)
-        )
-        row = totals.get(period.pk, {})
-        states.append(PeriodState(period, row.get("bills", 0), row.get("total") or Decimal(0), behind))
+        behind = [] if period.state == BillingPeriod.State.CLOSED else clusters_behind(period)
+        states.append(PeriodState(period, *totals.get(period.pk, (0, Decimal(0))), tuple(behind)))
     return states
+
+
+def clusters_behind(period: BillingPeriod) -> list[str]:
+    """Slugs of clusters (not abandoned ones) whose usage is not final until the period's end."""
+    final = dict(MeterProgress.objects.filter(final_until__gte=period.ends_at).values_list("cluster_id", "final_until"))
+    return list(
+        Cluster.objects.filter(abandoned_at__isnull=True)
+        .exclude(pk__in=list(final))
+        .filter(watch_targets__isnull=False)
+        .order_by("slug")
+        .values_list("slug", flat=True)
+        .distinct()
+    )
 
 
 def unpriced_usage(period: BillingPeriod) -> list[Line]:

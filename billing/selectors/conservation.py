@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from django.db.models import F, Max, Min, QuerySet, Sum
+from django.db.models import F, Max, Min, Q, QuerySet, Sum
 
 from billing.models import Bucket, CapacityHour, UsageRecord
 from portal.kernel.clock import Interval
 
 BUCKETS = ("tenants", "idle", "starting", "overhead", "unavailable", "unattributed")
-_DIFFERENCE = F("in_service") - sum((F(name) for name in BUCKETS[1:]), F(BUCKETS[0]))
+_BUCKETS = sum((F(name) for name in BUCKETS[1:]), F(BUCKETS[0]))
 
 
 def capacity_hours(window: Interval, *, cluster_id: UUID | None = None) -> QuerySet[CapacityHour]:
@@ -22,39 +22,47 @@ def capacity_hours(window: Interval, *, cluster_id: UUID | None = None) -> Query
         rows = rows.filter(cluster_id=cluster_id)
     return (
         rows.select_related("cluster", "node", "gpu_type")
-        .annotate(balance=_DIFFERENCE)
+        .annotate(balance=F("in_service") - _BUCKETS)
         .order_by("-hour", "cluster__slug", "node__name")
     )
 
 
-def capacity_by_type(window: Interval, *, cluster_id: UUID | None = None) -> list[dict[str, object]]:
-    """The same summed by cluster, type and mode: ``cluster``, ``gpu_type``, ``sharing``, the buckets, ``in_service``,
-    ``balance``, ``overbooked``, ``outside`` in millionths·milliseconds."""
+@dataclass(frozen=True, slots=True)
+class TypeCapacity:
+    """A type and mode of card of one cluster in a window; millionths·milliseconds."""
+
+    cluster: str
+    gpu_type: str
+    sharing: str
+    in_service: int
+    buckets: dict[str, int]
+    overbooked: int
+    outside: int
+
+    @property
+    def balance(self) -> int:
+        """Time in service less the six buckets: 0, or an error."""
+        return self.in_service - sum(self.buckets.values())
+
+
+def capacity_by_type(window: Interval, *, cluster_id: UUID | None = None) -> list[TypeCapacity]:
+    """The capacity hours summed by cluster, type and mode."""
     rows = CapacityHour.objects.filter(hour__gte=window.start, hour__lt=window.end)
     if cluster_id is not None:
         rows = rows.filter(cluster_id=cluster_id)
-    sums = {name: Sum(name) for name in (*BUCKETS, "in_service", "overbooked", "outside")}
-    found = (
-        rows.values("cluster__slug", "gpu_type__slug", "sharing")
-        .annotate(**{f"sum_{name}": expression for name, expression in sums.items()})
-        .order_by("cluster__slug", "gpu_type__slug", "sharing")
-    )
+    keys = ("cluster__slug", "gpu_type__slug", "sharing")
+    figures = ("in_service", "overbooked", "outside", *BUCKETS)
+    found = rows.order_by(*keys).values_list(*keys).annotate(**{f"sum_{name}": Sum(name) for name in figures})
     return [
-        {
-            "cluster": row["cluster__slug"],
-            "gpu_type": row["gpu_type__slug"],
-            "sharing": row["sharing"],
-            **{name: row[f"sum_{name}"] for name in sums},
-            "balance": row["sum_in_service"] - sum(row[f"sum_{name}"] for name in BUCKETS),
-        }
-        for row in found
+        TypeCapacity(cluster, gpu_type or "", sharing, in_service, dict(zip(BUCKETS, buckets, strict=True)), over, out)
+        for cluster, gpu_type, sharing, in_service, over, out, *buckets in found
     ]
 
 
 def imbalances(window: Interval) -> QuerySet[CapacityHour]:
     """Hours that do not add up, or in which more was held than was there."""
-    rows = capacity_hours(window)
-    return (rows.exclude(balance=0) | rows.exclude(overbooked=0) | rows.exclude(outside=0)).distinct()
+    wrong = ~Q(in_service=_BUCKETS) | ~Q(overbooked=0) | ~Q(outside=0)
+    return capacity_hours(window).filter(wrong)
 
 
 @dataclass(frozen=True, slots=True)

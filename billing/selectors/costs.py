@@ -47,7 +47,9 @@ class Preview:
     @property
     def running_amount(self) -> Money:
         """What the hours that are not final cost so far, rounded."""
-        return Money(exact_sum([line.amount for line in self.running.lines if line.amount]), self.issuer.currency).quantize()
+        return Money(
+            exact_sum([line.amount for line in self.running.lines if line.amount]), self.issuer.currency
+        ).quantize()
 
     @property
     def total(self) -> Money:
@@ -82,9 +84,7 @@ def bill_preview(tenant_id: UUID, *, now: datetime | None = None) -> Preview | N
     if issuer is None:
         return None
     month = current_period(issuer, now)
-    bounds = delimiters_of(
-        BillingPeriod(issuer=issuer, starts_at=month.start, ends_at=month.end), last_usage_seq()
-    )
+    bounds = delimiters_of(BillingPeriod(issuer=issuer, starts_at=month.start, ends_at=month.end), last_usage_seq())
     found = charges_of(issuer, bounds, tenant_ids=[tenant_id]).get(tenant_id, Charges(()))
     drawn = draw(found, issuer.currency)
     late = sum(1 for line in found.late if line.is_priced)
@@ -102,7 +102,9 @@ def current_period(issuer: Issuer, now: datetime) -> Interval:
 
 def cost_by_deployment(tenant_id: UUID, window: Interval) -> list[Cost]:
     """Costs of final hours by deployment (or namespace, for pods of none), the largest first."""
-    names = {str(pk): name for pk, name in ModelDeployment.objects.filter(tenant_id=tenant_id).values_list("pk", "name")}
+    names = {
+        str(pk): name for pk, name in ModelDeployment.objects.filter(tenant_id=tenant_id).values_list("pk", "name")
+    }
 
     def of(line: Line) -> tuple[str, str]:
         deployment = line.subject.deployment
@@ -145,7 +147,7 @@ def days_of(window: Interval, tz_name: str) -> list[tuple[datetime, date]]:
     """The instants at which the window's days begin in a zone, with their dates; a day may have 23 or 25 hours."""
     tz = zone(tz_name)
     day = window.start.astimezone(tz).date()
-    days = []
+    days: list[tuple[datetime, date]] = []
     while True:
         start = datetime(day.year, day.month, day.day, tzinfo=tz).astimezone(window.start.tzinfo)
         if start >= window.end:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -61,9 +61,7 @@ def running_usage(tenant_id: UUID, issuer: Issuer, *, since: datetime | None = N
 
 
 def _sum(row: DeviceAllocation, piece: Interval) -> UsageSum:
-    host = HostPart(
-        row.cpu_millicores, row.host_memory_mib, CARD if row.sharing == "mig" else row.share, piece.ms
-    )
+    host = HostPart(row.cpu_millicores, row.host_memory_mib, CARD if row.sharing == "mig" else row.share, piece.ms)
     return UsageSum(
         Subject(
             str(row.tenant_id), "" if row.deployment_id else row.namespace, str(row.deployment_id or ""), row.cost_code
@@ -82,10 +80,4 @@ def _whole_segments(sums: list[UsageSum], edges: set[datetime]) -> list[UsageSum
         return []
     whole = Interval(min(one.segment.start for one in sums), max(one.segment.end for one in sums))
     segments = segments_of(edges, whole)
-    return [
-        UsageSum(
-            one.subject, one.key, next(s for s in segments if one.segment.start in s), one.milliseconds, one.charged,
-            one.hosts,
-        )  # fmt: skip
-        for one in sums
-    ]
+    return [replace(one, segment=next(s for s in segments if one.segment.start in s)) for one in sums]

@@ -98,10 +98,7 @@ def allocations_update(
     if not observations:
         return []
     context = _context(cluster, observations)
-    wanted: dict[Key, dict[str, Any]] = {}
-    for observation in observations:
-        for key, row in _rows(observation, context):
-            wanted[key] = row
+    wanted = {key: row for observation in observations for key, row in _rows(observation, context)}
     looked_at = {observation.uid for observation in observations}
     # What can't be computed now keeps its last good state.
     known = {
@@ -139,17 +136,15 @@ def _dirty(cluster: Cluster, progress: MeterProgress, since: datetime | None) ->
 def _context(cluster: Cluster, observations: Sequence[PodObservation]) -> Context:
     claims: dict[str, list[Claim]] = defaultdict(list)
     for claim in NamespaceClaim.objects.filter(cluster=cluster).order_by("valid_from"):
-        claims[claim.namespace].append(
-            Claim(str(claim.tenant_id), claim.valid_from, claim.valid_to, claim.cost_code)
-        )
+        claims[claim.namespace].append(Claim(str(claim.tenant_id), claim.valid_from, claim.valid_to, claim.cost_code))
     lost: dict[str, list[tuple[datetime, datetime | None]]] = defaultdict(list)
     for name, start, end in CapacitySpan.objects.filter(cluster=cluster, lost=True).values_list(
         "node__name", "started_at", "ended_at"
     ):
         lost[name].append((start, end))
-    since = WatchSpan.objects.filter(
-        target__cluster=cluster, target__resource=WatchTarget.Resource.PODS
-    ).aggregate(first=Min("started_at"))["first"]
+    since = WatchSpan.objects.filter(target__cluster=cluster, target__resource=WatchTarget.Resource.PODS).aggregate(
+        first=Min("started_at")
+    )["first"]
     deployment_ids = {o.deployment_id for o in observations if o.deployment_id}
     return Context(
         hardware=hardware_of(cluster, {o.node_name for o in observations if o.node_name}),
@@ -209,9 +204,7 @@ def _rows(observation: PodObservation, context: Context) -> Iterable[tuple[Key, 
             yield key, {**stretch, **_device(holding, node)}
 
 
-def _stretch(
-    observation: PodObservation, segment: Segment, life: Lifetime, context: Context
-) -> dict[str, Any]:
+def _stretch(observation: PodObservation, segment: Segment, life: Lifetime, context: Context) -> dict[str, Any]:
     """When, and on whose account. The cost code is the deployment's, else the claim's, else the tenant's."""
     assert life.bound_at is not None  # it has segments
     tenant_id = UUID(segment.tenant) if segment.tenant else None
@@ -297,9 +290,8 @@ def _difference(pk: UUID, old: DeviceAllocation | None, row: Mapping[str, Any]) 
     if old is None:
         return Change(pk, row["node_id"], start, end) if start != end else None
     ends = (old.ended_at or FAR, end or FAR)
-    if any(getattr(old, name) != row[name] for name in _SAME):
-        first, last = min(old.started_at, start), max(ends)
-    elif old.started_at != start and ends[0] != ends[1]:
+    moved = old.started_at != start and ends[0] != ends[1]
+    if moved or any(getattr(old, name) != row[name] for name in _SAME):
         first, last = min(old.started_at, start), max(ends)
     elif old.started_at != start:
         first, last = min(old.started_at, start), max(old.started_at, start)

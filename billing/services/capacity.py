@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import Count, Q
 
-from billing.metering.buckets import CARD, Account, Capacity, Key, Load, account, mig_stranded
+from billing.metering.buckets import Account, Capacity, Key, Load, account, mig_stranded
 from billing.metering.intervals import Bucket
 from billing.models import DeviceAllocation
 from billing.services.usage import Slot
@@ -21,7 +21,7 @@ from infra.models import CapacitySpan, GPUType, Node
 from infra.models.hardware import SharingMode
 from infra.pod_devices import mig_profile
 from infra.quantities import parse_quantity, whole
-from infra.shares.exact import mig_compute_slices
+from infra.shares.exact import CARD, mig_compute_slices
 from portal.kernel.clock import Interval, clip
 from portal.kernel.ids import uuid7
 from tenants.models import Tenant
@@ -105,11 +105,13 @@ def capacity_write(
         slot = Interval(start, end)
         held = _held(cluster_id, slot, node_ids)
         still = {node_id for node_id in fleet.spans if _is_still(fleet.spans[node_id], held.get(node_id, ()), slot)}
+        alike: dict[object, Account] = {}
         for node_id in still:
-            span = next(one for one in fleet.spans[node_id] if one.covers(slot))
-            hours[(node_id, span.gpu_type_id, span.sharing), hour].add(
-                *_still_account(span, held.get(node_id, ()), slot, fleet), span, fleet
-            )
+            whole_slot = next(one for one in fleet.spans[node_id] if one.covers(slot))
+            result = _still_account(whole_slot, held.get(node_id, ()), slot, fleet, alike)
+            per_card = all(one.per_card for one in held.get(node_id, ()))
+            group = (node_id, whole_slot.gpu_type_id, whole_slot.sharing)
+            hours[group, hour].add(result, per_card, whole_slot, fleet)
         moving = (fleet.spans.keys() | held.keys()) - still
         loads = _loads(cluster_id, slot, moving) if moving else {}
         for node_id in moving:
@@ -199,9 +201,16 @@ def _is_still(spans: Sequence[Span], held: Iterable[Held], slot: Interval) -> bo
     return all(one.steady and one.certain for one in held) and sum(one.share for one in held) <= CARD * span.cards
 
 
-def _still_account(span: Span, held: Iterable[Held], slot: Interval, fleet: Fleet) -> tuple[Account, bool]:
-    loads = [Load((one.bucket,), slot, Bucket(one.bucket), one.share) for one in held]
-    return account(slot, (_capacity(span, slot, fleet),), loads), all(one.per_card for one in held)
+def _still_account(
+    span: Span, held: Iterable[Held], slot: Interval, fleet: Fleet, alike: dict[object, Account]
+) -> Account:
+    """The account of a node on which nothing changes; made once for all nodes that are ``alike``."""
+    shares = tuple(sorted((one.bucket, one.share) for one in held))
+    key = (span.cards, span.unavailable_cards, fleet.stranded.get(span.node_id, 0), shares)
+    if key not in alike:
+        loads = [Load((bucket,), slot, Bucket(bucket), share) for bucket, share in shares]
+        alike[key] = account(slot, (_capacity(span, slot, fleet),), loads)
+    return alike[key]
 
 
 def _accounts(
@@ -233,7 +242,7 @@ def _capacity(span: Span, part: Interval, fleet: Fleet) -> Capacity:
 
 def _stranded(node: Node, span: Span) -> int:
     """Millionths of the node's cards that its MIG geometry leaves unusable; 0 where the geometry is not known."""
-    gpu_type = GPUType.objects.filter(pk=span.gpu_type_id).first()
+    gpu_type = GPUType.objects.filter(pk=span.gpu_type_id).first() if span.gpu_type_id else None
     configured: dict[int, int] = defaultdict(int)
     for resource, amount in node.allocatable.items():
         if profile := mig_profile(resource):

@@ -14,6 +14,7 @@ from billing.drawing import Charges, digest, draw, minor
 from billing.locks import drain_usage_writers, last_usage_seq
 from billing.models import Bill, BillingPeriod, BillLine, Issuer, MeterProgress, RateCard
 from billing.rating import DrawnUp, Line
+from billing.selectors.bills import clusters_behind
 from billing.selectors.charges import charges_of, delimiters_of, tenants_billed_by
 from billing.services.periods import periods_ensure
 from infra.models import GPUType
@@ -38,13 +39,17 @@ class Closed:
     made: int
 
 
-def period_close(*, period: BillingPeriod, actor: Actor) -> Closed:
+def period_close(*, period: BillingPeriod, actor: Actor, accept_behind: bool = False) -> Closed:
     """Close a period and make its bills.
+
+    Args:
+        accept_behind: close although clusters have not told about all of the period; what they tell later is late
+            usage, on the next bill.
 
     Raises:
         Forbidden: the actor may not close periods.
-        Conflict: too early (the grace has not passed); an earlier period is open, or a later one closed; usage
-            without a rate, or that could not be metered (``extra["unpriced"]`` lists it).
+        Conflict: too early (the grace has not passed); an earlier period is open, or a later one closed; clusters
+            are behind; usage without a rate, or that could not be metered (``extra["unpriced"]`` lists it).
     """
     require(actor, Perm.BILL_CLOSE)
     with system_scope("period_close"):
@@ -53,6 +58,8 @@ def period_close(*, period: BillingPeriod, actor: Actor) -> Closed:
             return Closed(row, 0)
         _refuse_early(row)
         _refuse_out_of_order(row)
+        if not accept_behind:
+            _refuse_behind(row)
         row.state = BillingPeriod.State.CLOSING
         row.save(update_fields=["state"])
         tenant_ids = tenants_billed_by(row.issuer)
@@ -142,6 +149,18 @@ def _refuse_out_of_order(period: BillingPeriod) -> None:
             raise Conflict(f"Period {earlier} of {period.issuer.name} is still open. Close it first.")
 
 
+def _refuse_behind(period: BillingPeriod) -> None:
+    behind = clusters_behind(period)
+    if behind:
+        raise Conflict(
+            f"Period {period} can't be closed yet: usage is not final until {format_rfc3339(period.ends_at)} on "
+            f"{', '.join(behind)}. Wait for it, abandon a cluster that is gone, or accept that what comes later is on "
+            f"the next bill.",
+            code="ClustersBehind",
+            clusters=behind,
+        )
+
+
 def _refuse_unpriced(period: BillingPeriod, found: dict[UUID, Charges]) -> None:
     lines = [line for charges in found.values() for line in charges.unpriced]
     unmetered = [
@@ -187,18 +206,21 @@ class _LineWriter:
         self.slugs = dict(Tenant.objects.values_list("pk", "slug"))
         self.types = dict(GPUType.objects.values_list("slug", "pk"))
         ids = {line.subject.deployment for charges in found.values() for line in charges.lines}
-        self.names = dict(ModelDeployment.objects.filter(pk__in=ids - {""}).values_list("pk", "name"))
+        rows = ModelDeployment.objects.filter(pk__in=ids - {""}).values_list("pk", "name")
+        self.names = {str(pk): name for pk, name in rows}
 
     def lines(self, bill: Bill, drawn: DrawnUp, late: int) -> list[BillLine]:
         """The bill's lines in print order; the first ``late`` are corrections of closed periods."""
         rows = []
         for position, one in enumerate(drawn.lines, start=1):
             line, key = one.line, one.line.key
+            assert line.unit_price is not None  # only priced lines are drawn up
+            assert line.amount is not None
             deployment_id = UUID(line.subject.deployment) if line.subject.deployment else None
             rows.append(
                 BillLine(
                     tenant_id=bill.tenant_id, bill=bill, position=position, kind=line.kind,
-                    deployment_id=deployment_id, deployment_name=self.names.get(deployment_id, ""),
+                    deployment_id=deployment_id, deployment_name=self.names.get(line.subject.deployment, ""),
                     namespace=line.subject.namespace, gpu_type_id=self.types.get(key.gpu_type) if key else None,
                     sharing=key.sharing if key else "", profile=key.profile if key else "",
                     cost_code=line.subject.cost_code, charge_from=line.segment.start, charge_to=line.segment.end,
@@ -208,4 +230,3 @@ class _LineWriter:
                 )
             )  # fmt: skip
         return rows
-

@@ -26,7 +26,7 @@ def credit_note_create(
         Conflict: together with earlier notes it is more than the bill, or the line, asks for.
     """
     require(actor, Perm.BILL_CLOSE)
-    if not isinstance(amount, Decimal) or not amount.is_finite() or amount <= 0:
+    if not amount.is_finite() or amount <= 0:
         raise Invalid.field("/amount", "Give a positive amount.")
     if amount != quantize(amount, minor_units(bill.currency)):
         raise Invalid.field("/amount", f"{bill.currency} has {minor_units(bill.currency)} decimals.")

@@ -153,9 +153,7 @@ def _work_in(
     return rows
 
 
-def _redo(
-    cluster: Cluster, progress: MeterProgress, changes: Iterable[Change], nodes: dict[UUID, datetime]
-) -> int:
+def _redo(cluster: Cluster, progress: MeterProgress, changes: Iterable[Change], nodes: dict[UUID, datetime]) -> int:
     """Write again what is final already and touched by the changes."""
     final = progress.final_until
     if final is None:
@@ -215,7 +213,7 @@ def _next_window(cluster: Cluster, progress: MeterProgress, final: datetime) -> 
 
 def _first_hour(cluster: Cluster) -> datetime | None:
     firsts = [
-        model.objects.filter(cluster=cluster).aggregate(first=Min("started_at"))["first"]  # type: ignore[attr-defined]
+        model.objects.filter(cluster=cluster).aggregate(first=Min("started_at"))["first"]
         for model in (DeviceAllocation, CapacitySpan)
     ]
     known = [first for first in firsts if first is not None]

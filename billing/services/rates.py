@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 
@@ -100,43 +101,54 @@ def rate_end(*, rate: Rate, valid_to: datetime, actor: Actor) -> Rate:
 def closed_until(issuer: Issuer) -> datetime | None:
     """The end of the issuer's last period that is closed, or being closed."""
     shut = [BillingPeriod.State.CLOSED, BillingPeriod.State.CLOSING]
-    end: datetime | None = BillingPeriod.objects.filter(issuer=issuer, state__in=shut).aggregate(end=Max("ends_at"))["end"]
+    periods = BillingPeriod.objects.filter(issuer=issuer, state__in=shut)
+    end: datetime | None = periods.aggregate(end=Max("ends_at"))["end"]
     return end
 
 
 def _check(rate: Rate) -> None:
-    errors: list[dict[str, str]] = []
+    """Raise Invalid with every wrong value."""
+    errors = [
+        {"pointer": pointer, "detail": detail}
+        for pointer, detail in (*_wrong_key(rate), *_wrong_price(rate), *_wrong_rest(rate))
+    ]
+    if errors:
+        raise Invalid(errors=errors)
 
-    def wrong(pointer: str, detail: str) -> None:
-        errors.append({"pointer": pointer, "detail": detail})
 
+def _wrong_key(rate: Rate) -> Iterator[tuple[str, str]]:
     if rate.resource not in Rate.Resource.values:
-        wrong("/resource", f"Use one of {', '.join(Rate.Resource.values)}.")
-    elif rate.resource == Rate.Resource.GPU:
+        yield "/resource", f"Use one of {', '.join(Rate.Resource.values)}."
+    elif rate.resource != Rate.Resource.GPU:
+        if rate.gpu_type is not None or rate.sharing or rate.profile:
+            yield "/gpu_type", "A rate for CPU or memory names no card."
+    else:
         if rate.gpu_type is None:
-            wrong("/gpu_type", "A GPU rate names the type of card.")
+            yield "/gpu_type", "A GPU rate names the type of card."
         if rate.sharing not in SharingMode.values:
-            wrong("/sharing", f"A GPU rate names how the card is shared: {', '.join(SharingMode.values)}.")
+            yield "/sharing", f"A GPU rate names how the card is shared: {', '.join(SharingMode.values)}."
         if bool(rate.profile) != (rate.sharing == SharingMode.MIG):
-            wrong("/profile", "A MIG rate names its profile, such as 1g.10gb; other rates have none.")
-    elif rate.gpu_type is not None or rate.sharing or rate.profile:
-        wrong("/gpu_type", "A rate for CPU or memory names no card.")
+            yield "/profile", "A MIG rate names its profile, such as 1g.10gb; other rates have none."
+
+
+def _wrong_price(rate: Rate) -> Iterator[tuple[str, str]]:
     if rate.source not in Rate.Source.values:
-        wrong("/source", f"Use one of {', '.join(Rate.Source.values)}.")
+        yield "/source", f"Use one of {', '.join(Rate.Source.values)}."
     elif rate.source == Rate.Source.OPENCOST and rate.price is not None:
-        wrong("/price", "With source opencost the price comes from OpenCost: leave it out, and set a margin.")
+        yield "/price", "With source opencost the price comes from OpenCost: leave it out, and set a margin."
     elif rate.source == Rate.Source.FIXED and not _is_between(rate.price, _PRICE_LIMIT, places=10):
-        wrong("/price", "Give a price of 0 or more with at most 10 decimals.")
+        yield "/price", "Give a price of 0 or more with at most 10 decimals."
     if not _is_between(rate.margin, _MARGIN_LIMIT, places=4):
-        wrong("/margin", "Give a margin of 0 or more with at most 4 decimals; 0.15 is 15 %.")
+        yield "/margin", "Give a margin of 0 or more with at most 4 decimals; 0.15 is 15 %."
+
+
+def _wrong_rest(rate: Rate) -> Iterator[tuple[str, str]]:
     for name in ("included_cpu_millicores", "included_memory_mib"):
         value = getattr(rate, name)
         if value is not None and (rate.resource != Rate.Resource.GPU or value < 0):
-            wrong(f"/{name}", "Only a GPU rate includes CPU or memory, 0 or more of it.")
+            yield f"/{name}", "Only a GPU rate includes CPU or memory, 0 or more of it."
     if rate.valid_from.microsecond:
-        wrong("/valid_from", "Give whole seconds.")
-    if errors:
-        raise Invalid(errors=errors)
+        yield "/valid_from", "Give whole seconds."
 
 
 def _is_between(value: Decimal | None, limit: Decimal, *, places: int) -> bool:
@@ -188,7 +200,8 @@ def _facts(rate: Rate) -> dict[str, str]:
 
 
 def _tell(verb: str, rate: Rate, before: dict[str, str] | None, actor: Actor) -> None:
-    name = " ".join(part for part in (rate.gpu_type.slug if rate.gpu_type else rate.resource, rate.sharing, rate.profile) if part)
+    what = rate.gpu_type.slug if rate.gpu_type else rate.resource
+    name = " ".join(part for part in (what, rate.sharing, rate.profile) if part)
     audit.record(
         verb,
         actor=actor,

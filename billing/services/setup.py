@@ -78,12 +78,11 @@ def rates_ensure(
     for (slug, sharing, profile), price in sorted(prices.items()):
         gpu_type = GPUType.objects.get(slug=slug)
         if not Rate.objects.filter(card=card, gpu_type=gpu_type, sharing=sharing, profile=profile).exists():
-            made.append(
-                rate_set(
-                    card=card, gpu_type=gpu_type, sharing=sharing, profile=profile, price=price,
-                    valid_from=valid_from, actor=actor,
-                )  # fmt: skip
-            )
+            rate = rate_set(
+                card=card, gpu_type=gpu_type, sharing=sharing, profile=profile, price=price, valid_from=valid_from,
+                actor=actor,
+            )  # fmt: skip
+            made.append(rate)
     return made
 
 

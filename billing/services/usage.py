@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
@@ -16,10 +17,11 @@ from billing.locks import hold_usage_locks
 from portal.kernel.clock import Interval, hours, split_at
 
 _FACTS = (
-    "cluster_id, allocation_id, node_id, hour, slot, tenant_id, namespace, deployment_id, cost_code, gpu_type_id, sharing,"
-    " profile, bucket, share, memory_mib, cores, slices, cpu_millicores, host_memory_mib, source"
+    "cluster_id, allocation_id, node_id, hour, slot, tenant_id, namespace, deployment_id, cost_code, gpu_type_id,"
+    " sharing, profile, bucket, share, memory_mib, cores, slices, cpu_millicores, host_memory_mib, source"
 )
 """What a row is about. Rows that agree in all of it add up."""
+
 
 def _statement(wanted: str, recorded: str) -> str:
     """Insert what ``wanted`` (a query) says less the rows that the condition ``recorded`` finds."""
@@ -42,8 +44,9 @@ def _statement(wanted: str, recorded: str) -> str:
 
 _HELD = """
     SELECT a.cluster_id, a.id AS allocation_id, a.node_id, s.hour, s.slot, a.tenant_id, a.namespace,
-        a.deployment_id, a.cost_code, a.gpu_type_id, a.sharing, a.profile, a.bucket, a.share, a.memory_mib, a.cores, a.slices, a.cpu_millicores,
-        a.host_memory_mib, a.source, -1 AS revision, t.milliseconds, a.share * t.milliseconds AS charged,
+        a.deployment_id, a.cost_code, a.gpu_type_id, a.sharing, a.profile, a.bucket, a.share, a.memory_mib,
+        a.cores, a.slices, a.cpu_millicores, a.host_memory_mib, a.source, -1 AS revision,
+        t.milliseconds, a.share * t.milliseconds AS charged,
         coalesce(p.physical, a.share * t.milliseconds) AS physical
     FROM billing_deviceallocation a
     JOIN unnest(%(hours)s::timestamptz[], %(slots)s::timestamptz[], %(ends)s::timestamptz[]) AS s (hour, slot, ends)
@@ -161,7 +164,7 @@ def idle_usage_write(cluster_id: UUID, window: Interval, *, node_ids: Sequence[U
     )
 
 
-def _insert(wanted: str, recorded: str, parameters: dict[str, object]) -> int:
+def _insert(wanted: str, recorded: str, parameters: dict[str, Any]) -> int:
     with connection.cursor() as cursor:
         cursor.execute(_statement(wanted, recorded), parameters)
         return int(cursor.rowcount)

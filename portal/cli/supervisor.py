@@ -27,7 +27,7 @@ from portal.cli.migrating import prepare
 from portal.cli.postgres import OWNER
 from portal.cli.processes import Child, Identity
 
-HEALTHY_SECONDS = 90
+HEALTHY_SECONDS = 180
 RESTART_PAUSES = (1, 2, 5, 10, 30)
 WORKER_THREADS = 4
 
@@ -70,6 +70,7 @@ class Supervisor:
     parts: list[Part] = field(default_factory=list)
     stopping: threading.Event = field(default_factory=threading.Event)
     _ready_line: dict[str, Any] = field(default_factory=dict)
+    _last_answer: str = "none"
     _ready: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> int:
@@ -128,7 +129,10 @@ class Supervisor:
         schedule = str(self.instance.private / "beat-schedule")
         self._launch(Part("beat", [*celery, "beat", "--schedule", schedule, "--loglevel", "WARNING"], env))
         self._launch(Part("watcher", [python, "manage.py", "watch"], persistent))
-        _wait_for(self._healthy, HEALTHY_SECONDS, "the portal does not get ready", self._check_stop)
+        try:
+            _wait_for(self._healthy, HEALTHY_SECONDS, "the portal does not get ready", self._check_stop)
+        except StartError as error:
+            raise StartError(f"{error} Its last answer: {self._last_answer}") from None
         self._announce(logins, time.monotonic() - began)
 
     def _demo(self, env: dict[str, str]) -> list[dict[str, str]]:
@@ -267,10 +271,13 @@ class Supervisor:
             if part.child is not None and not part.child.running():
                 raise StartError(f"{part.name} ended with status {part.child.process.returncode}; see its lines above")
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=30) as answer:
                 return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
-            return False
+        except urllib.error.HTTPError as error:
+            self._last_answer = error.read(500).decode(errors="replace")
+        except OSError as error:
+            self._last_answer = str(error)
+        return False
 
     def _announce(self, logins: list[dict[str, str]], seconds: float) -> None:
         lines = ["", f"AI Factory Portal is ready after {seconds:.0f} s:  http://127.0.0.1:{self.port}/"]

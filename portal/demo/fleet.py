@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -75,7 +76,8 @@ def list_once(clusters: Mapping[str, Cluster]) -> None:
         for each in sorted(held, key=lambda one: one.resource):  # nodes before pods
             if each.cluster_id in by_id:
                 sink = _Sink()
-                source = KubeSource(KubeClient.for_cluster(by_id[each.cluster_id]), each.resource)
+                client = partial(KubeClient.for_cluster, by_id[each.cluster_id])
+                source = KubeSource(client, each.resource)
                 Follower(each, source, sink, list).list_all()
                 commit(each, sink.items)
     finally:

@@ -62,9 +62,9 @@ def _past(tenants: dict[str, Tenant], clusters: dict[str, Cluster], issuer: Issu
     list_once(clusters)
     quotas_ensure(tenants, actor)
     _prices(issuer, last_month.start, actor)
-    for (cluster, namespace), slug in CLAIMS.items():
+    for (name, namespace), slug in CLAIMS.items():
         namespace_claim_set(
-            cluster=clusters[cluster],
+            cluster=clusters[name],
             namespace=namespace,
             tenant_id=tenants[slug].pk,
             valid_from=last_month.start,

@@ -58,7 +58,7 @@ def signed_in(view: View[P]) -> View[P]:
     """A page for anybody who is signed in."""
 
     @wraps(view)
-    def page(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+    def page(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
         if actor_of(request) is None:
             return to_sign_in(request)
         return view(request, *args, **kwargs)
@@ -74,7 +74,7 @@ def platform_page(*roles: str) -> Callable[[View[P]], View[P]]:
 
     def decorate(view: View[P]) -> View[P]:
         @wraps(view)
-        def page(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        def page(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
             actor = actor_of(request)
             if actor is None:
                 return to_sign_in(request)

@@ -57,7 +57,7 @@ def load_documents(text: str) -> list[Document]:
         ) from error
     except (yaml.YAMLError, UnicodeError, ValueError) as error:
         raise _refused(f"this is not YAML: {str(error).splitlines()[0]}.") from error
-    documents = [_document(node) for node in nodes if node is not None]
+    documents = [_document(node) for node in nodes]
     return [document for document in documents if document.data is not None]
 
 
@@ -87,7 +87,8 @@ def _check_events(events: Iterator[Event]) -> None:
     """Walk the text once without building anything, so that nothing is built from a bomb."""
     depth = values = documents = 0
     for event in events:
-        line, column = event.start_mark.line + 1, event.start_mark.column + 1
+        mark = event.start_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         if isinstance(event, AliasEvent) or (isinstance(event, NodeEvent) and event.anchor):
             raise ManifestInvalid(
                 [FieldError("", "anchors and aliases (& and *) are not read; write the values out.", line, column)]

@@ -79,6 +79,13 @@ def _devices(owner: Reader, check: SelectorCheck | None) -> tuple[DeviceAsk, ...
         reader.done()
         asks.append(DeviceAsk(name, count, selectors, share))
     selector.done()
+    parts = {ask.share for ask in asks if ask.share and (ask.share.memory or ask.share.profile in NAMED_PARTS)}
+    if len(parts) > 1:
+        owner.errors.add(
+            selector.at("devices"),
+            "two requests ask for parts of cards of different sizes; HAMi gives the cards of a pod equal parts. "
+            "Ask for one size, with count.",
+        )
     return tuple(asks)
 
 

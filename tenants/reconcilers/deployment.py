@@ -43,6 +43,15 @@ class View:
         """Those that are not being deleted."""
         return [replica for replica in self.replicas if replica.deleting_at is None]
 
+    @property
+    def stranded(self) -> dict[int, str]:
+        """Those on a cluster that was given up: index → why they end."""
+        return {
+            replica.index: f"Cluster {replica.cluster.slug} was abandoned: {replica.cluster.abandoned_reason}"
+            for replica in self.staying
+            if replica.cluster.abandoned_at is not None
+        }
+
 
 @dataclass
 class Decision:
@@ -114,6 +123,10 @@ def _delete(item: Claimed, view: View) -> Outcome:
 
 
 def _bring(item: Claimed, view: View) -> Outcome:
+    if view.stranded:
+        with item.fenced():
+            placing.replicas_end(view.deployment, view.stranded, "ClusterAbandoned")
+        raise placing.Stale("Replicas on an abandoned cluster end.")
     decision = decide(view)
     reached("deployment-planned")
     _act(item, view, decision)

@@ -99,7 +99,9 @@ def _view(item: Claimed) -> View | None:
 
 def _bring(item: Claimed, view: View) -> Outcome:
     namespace = view.namespace
-    if namespace is None or namespace.observed_generation < namespace.generation:
+    prepared = namespace is not None and namespace.observed_generation >= namespace.generation
+    # What was applied once asks for nothing more of the namespace's quota when it is applied again.
+    if not prepared and view.replica.observed_generation == 0:
         message = f"Waits for namespace {view.tenant.namespace} on {view.cluster.slug} to be prepared."
         with item.fenced():
             replicas.replica_waits(view.replica.pk, "WaitingForNamespace", message)

@@ -33,6 +33,11 @@ def resync_all() -> None:
     with system_scope("resync"):
         ids = Cluster.objects.filter(mode=Cluster.Mode.MANAGE, abandoned_at__isnull=True).values_list("pk", flat=True)
         workqueue.mark_many([workqueue.Mark(KIND, pk, cluster_id=pk, cause="resync") for pk in ids])
+        lost = ModelReplica.objects.filter(
+            cluster__abandoned_at__isnull=False, deleting_at__isnull=True, deleted_at__isnull=True
+        )
+        owners = set(lost.values_list("deployment_id", "tenant_id"))
+        workqueue.mark_many([workqueue.Mark("deployment", pk, tenant_id=tenant) for pk, tenant in owners])
 
 
 @workqueue.register(KIND, lease_seconds=300)

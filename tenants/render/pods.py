@@ -15,6 +15,7 @@ from infra.pod_devices import GPU, GPU_CORES, GPU_MEMORY, HAMI_SCHEDULER, MIG_PR
 from tenants.manifest.asking import container_requests
 from tenants.manifest.dumping import env_data
 from tenants.manifest.tree import Container, EnvVar, Member
+from tenants.render.claims import POD_CLAIM
 from tenants.render.facts import LABEL_ENGINE, LABEL_GROUP, LABEL_ROLE, PORT, ReplicaFacts
 
 Object = dict[str, Any]
@@ -37,6 +38,7 @@ def pod_template(
     grants: Sequence[DeviceGrant],
     cards: Sequence[str],
     group: int,
+    claim: str = "",
     env: Sequence[EnvVar] = (),
     serves: bool = True,
 ) -> Object:
@@ -46,6 +48,7 @@ def pod_template(
         nodes: where its devices are reserved; the pods may run on no other.
         grants: what one pod holds (equal for all pods of the template but for the cards' UUIDs).
         cards: HAMi: the UUIDs that are reserved for the template's pods.
+        claim: the ResourceClaimTemplate of its claimed devices, if there are any.
         env: variables put before the manifest's own, which may refer to them.
         serves: whether the engine's container answers requests (a gang's workers don't).
     """
@@ -75,6 +78,11 @@ def pod_template(
         spec["schedulerName"] = HAMI_SCHEDULER
     if member.template.image_pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in member.template.image_pull_secrets]
+    if claim:
+        spec["resourceClaims"] = [{"name": POD_CLAIM, "resourceClaimTemplateName": claim}]
+        for container in spec["containers"]:
+            if container["name"] == "engine":
+                container["resources"]["claims"] = [{"name": POD_CLAIM}]
     return {"metadata": metadata, "spec": spec}
 
 

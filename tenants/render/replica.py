@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from infra.names import LABEL_REPLICA
 from infra.placement.model import EnginePlacement, PodPlacement
 from infra.placement.model import Role as PlacedRole
 from tenants.manifest.tree import Engine, EnvVar, Role
-from tenants.render.facts import LABEL_ENGINE, LABEL_GROUP, LABEL_REPLICA, LABEL_ROLE, PORT, ReplicaFacts, service_name
+from tenants.render.claims import claim_template
+from tenants.render.facts import LABEL_ENGINE, LABEL_GROUP, LABEL_ROLE, PORT, ReplicaFacts, service_name
 from tenants.render.pods import Object, pod_template
 
 GANG_ENV = (
@@ -69,7 +71,8 @@ def _standalone(facts: ReplicaFacts, engine: Engine, place: EnginePlacement) -> 
     groups: dict[tuple[str, tuple[str, ...]], list[PodPlacement]] = {}
     for pod in place.pods:
         groups.setdefault(_pin(pod), []).append(pod)
-    objects: list[Object] = []
+    claim = claim_template(facts, engine.name, engine.members[0], place.pods[0].grants)
+    objects: list[Object] = [claim] if claim else []
     for number, ((node, cards), pods) in enumerate(sorted(groups.items())):
         selector = {LABEL_REPLICA: str(facts.replica_id), LABEL_ENGINE: engine.name, LABEL_GROUP: str(number)}
         template = pod_template(
@@ -81,6 +84,7 @@ def _standalone(facts: ReplicaFacts, engine: Engine, place: EnginePlacement) -> 
             grants=pods[0].grants,
             cards=cards,
             group=number,
+            claim=claim["metadata"]["name"] if claim else "",
         )
         spec: dict[str, Any] = {
             "replicas": len(pods),
@@ -98,8 +102,11 @@ def _standalone(facts: ReplicaFacts, engine: Engine, place: EnginePlacement) -> 
 
 def _gang(facts: ReplicaFacts, engine: Engine, place: EnginePlacement) -> list[Object]:
     templates: dict[Role, Object] = {}
+    claims: list[Object] = []
     for member in engine.members:
         pods = [pod for pod in place.pods if pod.role is PlacedRole(member.role.value)]
+        claim = claim_template(facts, engine.name, member, pods[0].grants)
+        claims += [claim] if claim else []
         templates[member.role] = pod_template(
             facts,
             engine.name,
@@ -109,6 +116,7 @@ def _gang(facts: ReplicaFacts, engine: Engine, place: EnginePlacement) -> list[O
             grants=pods[0].grants,
             cards=sorted({card for pod in pods for grant in pod.grants for card in grant.cards}),
             group=0,
+            claim=claim["metadata"]["name"] if claim else "",
             env=GANG_ENV,
             serves=member.role is Role.LEADER,
         )
@@ -128,6 +136,5 @@ def _gang(facts: ReplicaFacts, engine: Engine, place: EnginePlacement) -> list[O
         },
     }
     metadata = _meta(facts, facts.workload(engine.name), engine.name)
-    return [
-        {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": metadata, "spec": spec}
-    ]
+    gang = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": metadata, "spec": spec}
+    return [*claims, gang]

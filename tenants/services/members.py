@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from portal.accounts.models import User
 from portal.kernel import audit
 from portal.kernel.actors import Actor
@@ -77,7 +79,7 @@ def member_remove(*, tenant: Tenant, username: str, actor: Actor) -> None:
         member.delete()
 
 
-def _keep_an_owner(tenant: Tenant, leaving: object) -> None:
+def _keep_an_owner(tenant: Tenant, leaving: UUID) -> None:
     others = Member.objects.filter(tenant=tenant, role=Member.Role.OWNER).exclude(user_id=leaving)
     if not others.exists():
         raise Conflict(f"Tenant {tenant.slug} needs an owner. Make someone else an owner first.")

@@ -26,16 +26,16 @@ class TeamRequest(HttpRequest):
 
 
 TeamView = Callable[Concatenate[TeamRequest, P], HttpResponse]
-PlainView = Callable[Concatenate[HttpRequest, str, P], HttpResponse]
+PlainView = Callable[..., HttpResponse]
 
 
-def team_page(perm: Perm = Perm.TENANT_READ) -> Callable[[TeamView[P]], PlainView[P]]:
+def team_page(perm: Perm = Perm.TENANT_READ) -> Callable[[TeamView[P]], PlainView]:
     """A page under ``/t/<tenant>/``. Outsiders get a 404, members without ``perm`` a 403.
 
     The view runs without a scope: it calls services, which open their own, and reads through :func:`team_render`.
     """
 
-    def decorate(view: TeamView[P]) -> PlainView[P]:
+    def decorate(view: TeamView[P]) -> PlainView:
         @wraps(view)
         def page(request: HttpRequest, tenant: str, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
             actor = actor_of(request)

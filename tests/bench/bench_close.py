@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.bench.database import bench_database  # noqa: E402
+from tests.bench.database import bench_database
 
 if TYPE_CHECKING:
     from tests.support.db import Clone
@@ -34,9 +34,10 @@ INSERT INTO billing_usagerecord (hour, slot, tenant_id, cluster_id, allocation_i
     gpu_type_id, sharing, profile, bucket, share, cpu_millicores, host_memory_mib, milliseconds, charged, physical,
     source)
 SELECT h, h, t.id, %(cluster)s, gen_random_uuid(), 't-' || t.slug,
-    CASE WHEN k < 8 THEN ('00000000-0000-7000-8000-' || lpad(to_hex(t.n * 16 + k / 2), 12, '0'))::uuid END, 'CC' || t.n %% 5,
-    CASE WHEN k %% 2 = 0 THEN %(first)s::uuid ELSE %(second)s::uuid END, CASE WHEN k %% 2 = 0 THEN 'whole' ELSE 'hami' END,
-    '', 'tenants', share, 4000, 32768, ms, share * ms, share * ms, 'watch'
+    CASE WHEN k < 8 THEN ('00000000-0000-7000-8000-' || lpad(to_hex(t.n * 16 + k / 2), 12, '0'))::uuid END,
+    'CC' || t.n %% 5, CASE WHEN k %% 2 = 0 THEN %(first)s::uuid ELSE %(second)s::uuid END,
+    CASE WHEN k %% 2 = 0 THEN 'whole' ELSE 'hami' END, '', 'tenants', share, 4000, 32768, ms, share * ms,
+    share * ms, 'watch'
 FROM generate_series(%(start)s::timestamptz, %(start)s::timestamptz + interval '719 hours', interval '1 hour') AS h,
     (SELECT id, slug, row_number() OVER (ORDER BY slug) AS n FROM tenants_tenant) AS t,
     generate_series(0, %(most)s) AS k,
@@ -149,7 +150,7 @@ def main() -> None:
             "reach": REACH,
             "same_bytes": len(digests) == 1,
         }
-        print(json.dumps(line))
+        print(json.dumps(line))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.bench.database import bench_database  # noqa: E402
+from tests.bench.database import bench_database
 
 NODES, CARDS, PER_POD = 1000, 8, 2
 HOURS = 5
@@ -38,7 +38,9 @@ def main() -> None:
         from portal.kernel.scoping import system_scope
         from tests.billing.factories import claim_namespaces, make_cluster, make_tenant, pod_evidence, set_watermark
 
-        def observation(cluster: Cluster, number: int, seq: int, start: datetime, end: datetime | None) -> PodObservation:
+        def observation(
+            cluster: Cluster, number: int, seq: int, start: datetime, end: datetime | None
+        ) -> PodObservation:
             node, slot = divmod(number % (NODES * CARDS // PER_POD), CARDS // PER_POD)
             pod = pod_evidence(
                 f"pod-{number}", namespace=f"team-{node % 50}", node=f"node-{node}", gpu=PER_POD, cpu=8, start=start,
@@ -122,7 +124,7 @@ def main() -> None:
             "reach": REACH,
             "first_hour_seconds": round(first, 3),
         }
-        print(json.dumps(line))
+        print(json.dumps(line))  # noqa: T201
 
 
 def _count(cluster: object, value: int) -> None:

@@ -136,6 +136,18 @@ def test_too_early_and_out_of_order(cluster: Cluster, tenant: Tenant) -> None:
     assert november.state == BillingPeriod.State.OPEN
 
 
+def test_a_cluster_that_is_behind_blocks_unless_it_is_accepted(cluster: Cluster, tenant: Tenant) -> None:
+    issuer = make_issuer()
+    make_rate(issuer, "1.00")
+    held(cluster, "a", T0, T0 + HOUR)
+    meter(cluster, T0 + 20 * DAY)
+    period = month(issuer)
+    with pytest.raises(Conflict, match="not final until 2026-12-01T00:00:00Z on east"):
+        close(period)
+    with time_source(lambda: AFTER):
+        assert period_close(period=period, actor=FINANCE, accept_behind=True).made == 1
+
+
 def test_unpriced_blocks_with_the_list(cluster: Cluster, tenant: Tenant) -> None:
     issuer = make_issuer()
     held(cluster, "a", T0, T0 + HOUR)
@@ -149,7 +161,9 @@ def test_unpriced_blocks_with_the_list(cluster: Cluster, tenant: Tenant) -> None
     with system_scope("test"):
         assert [str(line.key) for line in unpriced_usage(period)] == ["h100 whole"]
         assert not Bill.objects.exists()
-    rate_set(card=issuer.rate_card, gpu_type=make_gpu_type(), sharing="whole", price=Decimal("1"), valid_from=T0, actor=FINANCE)
+    rate_set(
+        card=issuer.rate_card, gpu_type=make_gpu_type(), sharing="whole", price=Decimal(1), valid_from=T0, actor=FINANCE
+    )
     assert close(period) == 1
 
 
@@ -160,7 +174,14 @@ def test_price_change_in_the_month(cluster: Cluster, tenant: Tenant) -> None:
     held(cluster, "a", T0, T0 + DAY)
     meter(cluster, T0 + 2 * DAY)
     change = T0 + timedelta(hours=10, minutes=15)
-    rate_set(card=issuer.rate_card, gpu_type=make_gpu_type(), sharing="whole", price=Decimal("3.00"), valid_from=change, actor=FINANCE)
+    rate_set(
+        card=issuer.rate_card,
+        gpu_type=make_gpu_type(),
+        sharing="whole",
+        price=Decimal("3.00"),
+        valid_from=change,
+        actor=FINANCE,
+    )
     meter(cluster, T0 + 31 * DAY)
     period = month(issuer)
     close(period)
@@ -170,7 +191,14 @@ def test_price_change_in_the_month(cluster: Cluster, tenant: Tenant) -> None:
         (change, Decimal("13.75"), Decimal("41.25")),
     ]
     with pytest.raises(Conflict, match="are closed"):
-        rate_set(card=issuer.rate_card, gpu_type=make_gpu_type(), sharing="whole", price=Decimal("9"), valid_from=change + HOUR, actor=FINANCE)
+        rate_set(
+            card=issuer.rate_card,
+            gpu_type=make_gpu_type(),
+            sharing="whole",
+            price=Decimal(9),
+            valid_from=change + HOUR,
+            actor=FINANCE,
+        )
     with pytest.raises(Conflict, match="closed"):
         rate_end(rate=lines[1].rate, valid_to=change + HOUR, actor=FINANCE)
     with system_scope("test"):
@@ -322,14 +350,24 @@ def test_lines_open_to_their_allocations(cluster: Cluster, tenant: Tenant) -> No
     meter(cluster, T0 + 31 * DAY)
     with tenant_scope(tenant.pk):
         month_ = Interval(T0, T0 + 30 * DAY)
-        assert [(row.label, row.amount) for row in cost_by_deployment(tenant.pk, month_)] == [("qwen", 25), ("v", Decimal("7.5"))]
+        assert [(row.label, row.amount) for row in cost_by_deployment(tenant.pk, month_)] == [
+            ("qwen", 25),
+            ("v", Decimal("7.5")),
+        ]
         assert [(row.label, row.card_hours) for row in cost_by_type(tenant.pk, month_)] == [("h100 whole", 13)]
         days = usage_by_day(tenant.pk, Interval(T0, T0 + 3 * DAY))
-        assert [(row.key, row.amount) for row in days] == [("2026-11-01", Decimal("32.5")), ("2026-11-02", 0), ("2026-11-03", 0)]
+        assert [(row.key, row.amount) for row in days] == [
+            ("2026-11-01", Decimal("32.5")),
+            ("2026-11-02", 0),
+            ("2026-11-03", 0),
+        ]
     period = month(issuer)
     close(period)
     _, lines = the_bill(tenant, period)
-    assert [(line.deployment_name, line.namespace, line.cost_code) for line in lines] == [("qwen", "", "X1"), ("", "v", "")]
+    assert [(line.deployment_name, line.namespace, line.cost_code) for line in lines] == [
+        ("qwen", "", "X1"),
+        ("", "v", ""),
+    ]
     for line in lines:
         with tenant_scope(tenant.pk):
             parts = bill_line_allocations(line)
@@ -388,14 +426,26 @@ def test_rate_set_closes_the_former_and_fits_before_the_next() -> None:
     issuer = issuer_ensure(actor=FINANCE)
     card, h100 = issuer.rate_card, make_gpu_type()
     rates_ensure(card, {("h100", "whole", ""): Decimal("2.5")}, valid_from=T0, actor=FINANCE)
-    assert rates_ensure(card, {("h100", "whole", ""): Decimal("9")}, valid_from=T0, actor=FINANCE) == []
-    later = rate_set(card=card, gpu_type=h100, sharing="whole", price=Decimal(4), valid_from=T0 + 20 * DAY, actor=FINANCE)
-    between = rate_set(card=card, gpu_type=h100, sharing="whole", price=Decimal(3), margin=Decimal("0.1"), valid_from=T0 + 10 * DAY, actor=FINANCE)
+    assert rates_ensure(card, {("h100", "whole", ""): Decimal(9)}, valid_from=T0, actor=FINANCE) == []
+    later = rate_set(
+        card=card, gpu_type=h100, sharing="whole", price=Decimal(4), valid_from=T0 + 20 * DAY, actor=FINANCE
+    )
+    between = rate_set(
+        card=card,
+        gpu_type=h100,
+        sharing="whole",
+        price=Decimal(3),
+        margin=Decimal("0.1"),
+        valid_from=T0 + 10 * DAY,
+        actor=FINANCE,
+    )
     assert (between.valid_to, later.valid_to) == (later.valid_from, None)
     prices = StoredPrices()
     found = [prices.price_per_hour(h100.pk, "whole", "", T0 + day * DAY) for day in (-1, 0, 10, 25)]
     assert [price.amount if price else None for price in found] == [None, Decimal("2.5"), Decimal("3.3"), Decimal(4)]
-    replaced = rate_set(card=card, gpu_type=h100, sharing="whole", price=Decimal(5), valid_from=T0 + 20 * DAY, actor=FINANCE)
+    replaced = rate_set(
+        card=card, gpu_type=h100, sharing="whole", price=Decimal(5), valid_from=T0 + 20 * DAY, actor=FINANCE
+    )
     assert replaced.valid_to is None
     price = prices.price_per_hour(h100.pk, "whole", "", T0 + 25 * DAY)
     assert price is not None
@@ -405,7 +455,7 @@ def test_rate_set_closes_the_former_and_fits_before_the_next() -> None:
 @pytest.mark.parametrize(
     ("wrong", "pointer"),
     [
-        ({"price": Decimal("-1")}, "/price"),
+        ({"price": Decimal(-1)}, "/price"),
         ({"price": Decimal("NaN")}, "/price"),
         ({"price": None}, "/price"),
         ({"price": Decimal("0.12345678901")}, "/price"),

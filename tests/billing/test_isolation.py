@@ -64,7 +64,7 @@ def count(raw: Raw, table: str, tenant: Tenant | None) -> int:
     with raw.transaction():
         if tenant is not None:
             raw.execute("SELECT set_config('aif.tenants', %s, true)", [f"{{{tenant.pk}}}"])
-        row = raw.execute(f"SELECT count(*) FROM {table}").fetchone()  # type: ignore[arg-type]
+        row = raw.execute(f"SELECT count(*) FROM {table}").fetchone()  # type: ignore[arg-type]  # noqa: S608
         assert row is not None
         return int(str(row[0]))
 

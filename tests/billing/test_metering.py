@@ -47,7 +47,9 @@ def totals(*, bucket: str = Bucket.TENANTS, **filters: Any) -> int:
 
 def rows() -> list[tuple[Any, ...]]:
     with system_scope("test"):
-        return list(UsageRecord.objects.order_by("seq").values_list("seq", "hour", "bucket", "milliseconds", "revision"))
+        return list(
+            UsageRecord.objects.order_by("seq").values_list("seq", "hour", "bucket", "milliseconds", "revision")
+        )
 
 
 def balanced(window: Interval | None = None) -> None:
@@ -348,5 +350,5 @@ def test_summary_by_type(cluster: Cluster) -> None:
     meter_cluster(cluster.pk)
     with system_scope("test"):
         [row] = capacity_by_type(Interval(T0, T0 + 2 * HOUR))
-    assert row["cluster"] == node.cluster.slug
-    assert (row["idle"], row["in_service"], row["balance"]) == (16 * CARD_HOUR, 16 * CARD_HOUR, 0)
+    assert row.cluster == node.cluster.slug
+    assert (row.buckets["idle"], row.in_service, row.balance) == (16 * CARD_HOUR, 16 * CARD_HOUR, 0)

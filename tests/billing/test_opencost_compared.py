@@ -55,7 +55,7 @@ TAIL = """
 | class | what happens | what we do |
 | --- | --- | --- |
 | the same | | |
-| share counted as a whole card | `nvidia.com/gpu: 1` of a HAMi pod is read as one card | max(memory, cores) of the card |
+| share counted as a whole card | `nvidia.com/gpu: 1` of a HAMi pod is read as a card | max(memory, cores) of the card |
 | MIG not counted | resources `nvidia.com/mig-*` are not known | compute slices of the card, by profile |
 | edges on a grid | starts and ends lie on samples minutes apart | the container's own times, to the millisecond |
 | too short to be seen | a run between two samples leaves no row | the watch holds every start and end |

@@ -93,7 +93,9 @@ def test_usage_of_the_final_hour(cluster: Cluster) -> None:
             assert row.physical == row.charged
         assert {uid: {seconds * 1000} for uid, seconds in expected.items() if seconds} == held
         slow = next(pod["uid"] for pod in truth()["pods"] if pod["pod"] == "slow")
-        starting = UsageRecord.objects.filter(bucket=Bucket.STARTING, allocation_id__in=[k for k, v in uids.items() if v == slow])
+        starting = UsageRecord.objects.filter(
+            bucket=Bucket.STARTING, allocation_id__in=[k for k, v in uids.items() if v == slow]
+        )
         assert [row.milliseconds for row in starting] == [90_000, 90_000], "two cards, 90 s before the start"
         hours = list(CapacityHour.objects.filter(cluster=cluster))
         assert len(hours) == 6

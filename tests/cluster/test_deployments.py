@@ -178,9 +178,12 @@ def test_drift_is_repaired_and_told(one: Estate) -> None:
     )
     assert status == 200
     assert resync_cluster(one.clusters[FRA]) >= 1
-    one.until(lambda: client.get("apps/v1", "Deployment", made["metadata"]["name"], one.tenant.namespace)["spec"][
-        "replicas"
-    ] == 1, "repaired")
+    one.until(
+        lambda: (
+            client.get("apps/v1", "Deployment", made["metadata"]["name"], one.tenant.namespace)["spec"]["replicas"] == 1
+        ),
+        "repaired",
+    )
     one.until(one.ready, "Ready again")
     with system_scope("test"):
         said = DeploymentEvent.objects.filter(reason="DriftRepaired").values_list("message", flat=True)
@@ -337,9 +340,7 @@ def sliced(simulated_fleet: SimulatorProcess) -> Iterator[Estate]:
 
 def test_slices_are_asked_for_by_profile(sliced: Estate) -> None:
     profile = "1g.10gb"
-    deployment_apply(
-        tenant=sliced.tenant, manifest=manifest_data(share={"profile": profile}, replicas=2), actor=TESTER
-    )
+    deployment_apply(tenant=sliced.tenant, manifest=manifest_data(share={"profile": profile}, replicas=2), actor=TESTER)
     sliced.until(sliced.ready, "Ready")
     for pod in sliced.objects(HEL, "Pod"):
         limits = pod["spec"]["containers"][0]["resources"]["limits"]

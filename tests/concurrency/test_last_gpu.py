@@ -38,7 +38,9 @@ def tenant() -> Tenant:
 def deploy(tenant: Tenant, names: list[str]) -> None:
     """Apply and place, as a worker does it right after the request; each thread its own deployments."""
     for name in names:
-        deployment = deployment_apply(tenant=tenant, manifest=manifest_data(name, tenant=tenant.slug), actor=TESTER).deployment
+        deployment = deployment_apply(
+            tenant=tenant, manifest=manifest_data(name, tenant=tenant.slug), actor=TESTER
+        ).deployment
         run_item(WorkItem.objects.get(kind="deployment", object_id=deployment.pk).pk)
 
 

@@ -33,7 +33,9 @@ class Command(BaseCommand):
         if bool(options["start"]) != bool(options["end"]):
             raise CommandError("Give --from and --to together, for instance --from 2026-11-01T00:00:00Z.")
         try:
-            window = Interval(parse_rfc3339(options["start"]), parse_rfc3339(options["end"])) if options["start"] else None
+            window = (
+                Interval(parse_rfc3339(options["start"]), parse_rfc3339(options["end"])) if options["start"] else None
+            )
         except ValueError as error:
             raise CommandError(str(error)) from error
         for cluster in clusters:

@@ -13,7 +13,7 @@ from tenants.commanding import actor_named, tenant_named
 from tenants.manifest import to_yaml
 from tenants.models import ModelDeployment, Tenant
 from tenants.permissions import Perm, require
-from tenants.selectors.deployments import deployment_detail, deployments_page
+from tenants.selectors.deployments import DeploymentRow, deployment_detail, deployments_page
 from tenants.stored import manifest_of
 
 COLUMNS = ("NAME", "READY", "PHASE", "CLUSTERS", "WAITING")
@@ -54,7 +54,8 @@ class Command(BaseCommand):
             self.stdout.write(f"  {event.last_at:%Y-%m-%d %H:%M:%S}Z {event.reason}: {event.message}{times}")
 
     def _all(self, tenant: Tenant, output: str) -> None:
-        rows, cursor = [], ""
+        rows: list[DeploymentRow] = []
+        cursor = ""
         while True:
             page = deployments_page(tenant=tenant, cursor=cursor, limit=200)
             rows += page.rows

@@ -193,9 +193,7 @@ def test_a_new_image_reaches_one_serving_replica_at_a_time_at_full_quota(tenant:
     )
     assert preview.rollout.startswith("No spare card: one replica down at a time")
     assert preview.fits
-    deployment_set_image(
-        tenant=tenant, name=deployment.name, image="vllm/vllm-openai:v0.24.0", actor=TESTER
-    )
+    deployment_set_image(tenant=tenant, name=deployment.name, image="vllm/vllm-openai:v0.24.0", actor=TESTER)
     for expected in (1, 1):
         place(deployment)
         new = [replica for replica in replicas_of(deployment) if "v0.24.0" in str(replica.spec)]
@@ -267,9 +265,7 @@ def test_preview_says_where_what_and_how_much(tenant: Tenant) -> None:
     assert preview.change == "created"
     assert len(preview.places) == 3
     assert str(preview.cost.amount) == "7.500000" or preview.cost.amount == 7.5
-    assert preview.quota[0].sentence == (
-        "0 of 4 cards of nvidia-h100-80gb-hbm3 are taken, 3 afterwards."
-    )
+    assert preview.quota[0].sentence == ("0 of 4 cards of nvidia-h100-80gb-hbm3 are taken, 3 afterwards.")
     assert preview.as_json()["fits"] is True
     unpriced = deployment_preview(tenant=tenant, manifest=manifest_data(), actor=TESTER)
     assert unpriced.cost.amount is None
@@ -279,7 +275,9 @@ def test_pages_take_the_same_queries_for_any_number(tenant: Tenant) -> None:
     for number in range(7):
         apply(tenant, f"d{number}")
     with tenant_scope(tenant.pk):
-        with CaptureQueriesContext(connection, ) as few:
+        with CaptureQueriesContext(
+            connection,
+        ) as few:
             first = deployments_page(tenant=tenant, limit=2)
         names, page = [row.deployment.name for row in first.rows], first
         while page.next_cursor:
@@ -306,3 +304,15 @@ def test_command_line(tenant: Tenant, tmp_path: Any, capsys: pytest.CaptureFixtu
     with pytest.raises(CommandError, match="1 of the documents"):
         call_command("apply", "-f", str(path))
     assert "line 5: /spec/replicas" in capsys.readouterr().err
+
+
+def test_replicas_of_an_abandoned_cluster_end_and_find_another_place(tenant: Tenant) -> None:
+    deployment = place(apply(tenant, replicas=2))
+    Cluster.objects.filter(slug="alpha").update(abandoned_at=deployment.created_at, abandoned_reason="burnt down")
+    deployment = place(deployment)
+    leaving = [replica for replica in replicas_of(deployment) if replica.deleting_at]
+    assert [replica.message for replica in leaving] == ["Cluster alpha was abandoned: burnt down"]
+    for replica in leaving:
+        run_item(WorkItem.objects.get(kind="replica", object_id=replica.pk).pk)
+    deployment = place(deployment)
+    assert [replica.cluster.slug for replica in replicas_of(deployment)] == ["beta", "beta"]

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 import yaml
 
-from infra.placement.model import DeviceGrant, EnginePlacement, Placement, PodPlacement, Role, Sharing
+from infra.placement.model import ClaimKind, DeviceGrant, EnginePlacement, Placement, PodPlacement, Role, Sharing
 from tenants.manifest import parse_manifest
 from tenants.placements import placement_from_json, placement_to_json
 from tenants.render import ReplicaFacts, engine_url, render_replica
@@ -92,6 +92,10 @@ CASES: dict[str, ReplicaFacts] = {
     "mig": facts(
         everything(),
         place("engine", Sharing.MIG, pod("node-3", grant(profile="1g.10gb", millionths=142_857))),
+    ),
+    "claimed": facts(
+        manifest_data(count=2),
+        place("engine", Sharing.WHOLE, pod("node-4", grant(2, claim=ClaimKind.DRA, device_class="gpu.nvidia.com"))),
     ),
     "gang": facts(
         gang(),

@@ -136,7 +136,7 @@ def test_faults_of_the_text_have_their_place(owner: Client, tenant: Tenant) -> N
         (b"\xff\xfe\x00", "not text in UTF-8"),
         (b"#" * 300_000, "larger than 256 KiB"),
         (b"a: &x [*x]", "anchors and aliases"),
-        (b"[" * 5000, "nested"),
+        (b"[" * 5000, "levels deep"),
     ],
 )
 def test_a_file_that_nobody_can_read(owner: Client, tenant: Tenant, file: bytes, said: str) -> None:

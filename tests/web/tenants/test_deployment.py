@@ -114,7 +114,8 @@ def test_a_scale_that_is_none(owner: Client, deployment: ModelDeployment, value:
 
 def test_a_change_of_something_that_changed_is_refused(owner: Client, deployment: ModelDeployment) -> None:
     stale = form_data(owner, f"{PAGE}scale", replicas="3")
-    assert owner.post(f"{PAGE}image", form_data(owner, f"{PAGE}image", image="vllm/vllm-openai:v0.24.0")).status_code == 303
+    sent = form_data(owner, f"{PAGE}image", image="vllm/vllm-openai:v0.24.0")
+    assert owner.post(f"{PAGE}image", sent).status_code == 303
     answer = owner.post(f"{PAGE}scale", stale)
     assert answer.status_code == 422
     assert "was changed since you read it" in text_of(answer)
@@ -126,7 +127,8 @@ def test_a_new_image_says_how_it_is_rolled_out(
 ) -> None:
     page = unescape(text_of(owner.get(f"{PAGE}image", {"image": "vllm/vllm-openai:v0.24.0"})))
     assert "one replica down at a time" in page
-    assert owner.post(f"{PAGE}image", form_data(owner, f"{PAGE}image", image="vllm/vllm-openai:v0.24.0")).status_code == 303
+    sent = form_data(owner, f"{PAGE}image", image="vllm/vllm-openai:v0.24.0")
+    assert owner.post(f"{PAGE}image", sent).status_code == 303
     assert "v0.24.0" in str(stored().spec)
     bad = owner.post(f"{PAGE}image", form_data(owner, f"{PAGE}image", image="no image"))
     assert bad.status_code == 422

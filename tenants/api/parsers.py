@@ -1,0 +1,31 @@
+"""YAML bodies are taken as text: the manifest reader names every fault with its line."""
+
+from collections.abc import Mapping
+from typing import IO, Any
+
+from rest_framework.exceptions import ParseError
+from rest_framework.parsers import BaseParser
+
+from portal.kernel.text import storable
+
+
+class YamlTextParser(BaseParser):
+    """``application/yaml``: the text itself, UTF-8."""
+
+    media_type = "application/yaml"
+
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> str:  # type: ignore[override]  # a view that takes it knows that it is a text
+        """The body as text.
+
+        Raises:
+            ParseError: it is not UTF-8, or holds a NUL.
+        """
+        try:
+            text: str = stream.read().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ParseError("The body is not UTF-8.") from error
+        if not storable(text):
+            raise ParseError("The text holds a NUL or half of a surrogate pair.")
+        return text
