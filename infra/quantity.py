@@ -113,7 +113,8 @@ def _shift_down(mantissa: int, places: int) -> int:
     """mantissa ÷ 10^places, rounded away from zero; without building a huge power for a tiny value."""
     if places > len(str(mantissa)):
         return 1 if mantissa else 0
-    return -(-mantissa // 10**places)
+    power: int = 10**places
+    return -(-mantissa // power)
 
 
 def _decimal_exponent(text: str, suffix: str) -> int:

@@ -16,6 +16,8 @@ SOFT_LIMIT = 45
 HARD_LIMIT = 60
 VISIBILITY_TIMEOUT = 180
 """Seconds after which the broker hands an unacknowledged message out again."""
+LATEST_TICK = 15
+"""Seconds for which a tick waits for a worker at least."""
 
 app = Celery("portal")
 app.conf.update(
@@ -92,8 +94,8 @@ def schedule_ticks() -> None:
             "task": "kernel.ticks.run",
             "args": (tick.name,),
             "schedule": float(tick.every),
-            # A clock that was ahead of the workers leaves no heap of ticks behind.
-            "options": {"expires": tick.every},
+            # Workers that were away find no heap of ticks; busy ones that come some seconds late still do them.
+            "options": {"expires": max(tick.every, LATEST_TICK)},
         }
         for tick in registered_ticks().values()
     }

@@ -115,7 +115,9 @@ def _listen(port: int) -> socket.socket:
     try:
         sock.bind(("127.0.0.1", port))
     except OSError as error:
-        raise FleetError(f"port {port} on 127.0.0.1 is not free ({error.strerror}): choose another --port-base") from error
+        raise FleetError(
+            f"port {port} on 127.0.0.1 is not free ({error.strerror}): choose another --port-base"
+        ) from error
     sock.set_inheritable(False)
     return sock
 

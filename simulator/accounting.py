@@ -54,7 +54,9 @@ class Accounting:
         if starts and uid not in self.open and change.type != "DELETED":
             self.open[uid] = self._run(pod, min(starts))
         elif uid in self.open and (not starts or change.type == "DELETED"):
-            ends = [unix(r["state"]["terminated"]["finishedAt"]) for r in rows if "terminated" in (r.get("state") or {})]
+            ends = [
+                unix(r["state"]["terminated"]["finishedAt"]) for r in rows if "terminated" in (r.get("state") or {})
+            ]
             ends += [unix(r["lastState"]["terminated"]["finishedAt"]) for r in rows if r.get("lastState")]
             run = self.open.pop(uid)
             run.end = max([run.start, *ends]) if ends else self._clock()

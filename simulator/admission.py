@@ -46,7 +46,9 @@ def complete_pod(store: Store, pod: Obj, hami: str) -> None:
     spec.setdefault("serviceAccount", spec["serviceAccountName"])
     tolerations = spec.setdefault("tolerations", [])
     for row in _NOT_READY:
-        if not any(t.get("key") in (row["key"], None, "") and t.get("effect") in ("NoExecute", None) for t in tolerations):
+        if not any(
+            t.get("key") in (row["key"], None, "") and t.get("effect") in ("NoExecute", None) for t in tolerations
+        ):
             tolerations.append(dict(row))
     spec.setdefault("priority", 0)
     spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
@@ -73,7 +75,9 @@ def _hami_webhook(pod: Obj, mode: str) -> None:
             container["resources"].setdefault(which, {}).update(implied)
     if touched:
         if spec.get("nodeName"):
-            raise forbidden(POD, name_of(pod), "admission webhook \"vgpu.hami.io\" denied the request: pod has node assigned")
+            raise forbidden(
+                POD, name_of(pod), 'admission webhook "vgpu.hami.io" denied the request: pod has node assigned'
+            )
         spec["schedulerName"] = HAMI_SCHEDULER
 
 

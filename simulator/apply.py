@@ -87,8 +87,12 @@ class Ownership:
 
 def track_update(old: Obj, new: Obj, manager: str, subresource: str, now: str) -> None:
     """Write the managedFields of `new` after an update (create, PUT, PATCH) of `old` by the manager."""
-    owners = Ownership(old)
     difference = compare(old, new)
+    if difference.same:
+        if "managedFields" in old["metadata"]:
+            new["metadata"]["managedFields"] = old["metadata"]["managedFields"]
+        return
+    owners = Ownership(old)
     me: Manager = (manager, "Update", new["apiVersion"], subresource)
     owners.take_over(me, difference)
     mine = owners.sets.get(me, FieldSet())
@@ -97,8 +101,7 @@ def track_update(old: Obj, new: Obj, manager: str, subresource: str, now: str) -
         owners.sets[me] = after
     else:
         owners.sets.pop(me, None)
-    if not difference.same:
-        owners.times[me] = now
+    owners.times[me] = now
     set_rows(new, owners)
 
 

@@ -12,7 +12,7 @@ from simulator.devices import NodeDevices
 from simulator.errors import conflict
 from simulator.faults import Faults, Tally
 from simulator.fleet import ClusterSpec
-from simulator.index import PodIndex
+from simulator.index import PodIndex, SetIndex
 from simulator.kinds import CRD, EVENT, NODE, POD, Obj
 from simulator.meter import Meter
 from simulator.objects import (
@@ -51,6 +51,7 @@ class Cluster:
         self.registry = Registry(self.store, Ids(seed), spec.hami, clock)
         self.hub = Hub(self.store)
         self.pods = PodIndex(self.store, clock)
+        self.sets = SetIndex(self.store)
         self.faults = Faults()
         self.tally = Tally()
         self.broken: dict[str, str] = {}

@@ -100,8 +100,7 @@ def stale(kind: Kind, name: str) -> ApiError:
 def apply_conflict(conflicts: list[tuple[str, str]]) -> ApiError:
     """409 of a server-side apply: (manager as printed, path) for each field somebody else owns."""
     causes = [
-        {"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": path}
-        for who, path in conflicts
+        {"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": path} for who, path in conflicts
     ]
     if len(conflicts) == 1:
         who, path = conflicts[0]
@@ -129,8 +128,7 @@ def not_allowed(user: str, verb: str, kind: Kind, namespace: str, name: str, sub
     resource = f"{kind.plural}/{sub}" if sub else kind.plural
     subject = f'{kind.qualified} "{name}"' if name else kind.qualified
     message = (
-        f'{subject} is forbidden: User "{user}" cannot {verb} resource "{resource}" '
-        f'in API group "{kind.group}" {where}'
+        f'{subject} is forbidden: User "{user}" cannot {verb} resource "{resource}" in API group "{kind.group}" {where}'
     )
     return ApiError(403, status(403, "Forbidden", message, _details(kind, name)))
 

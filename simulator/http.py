@@ -82,9 +82,7 @@ class App:
             raise unauthorized()
         return user
 
-    async def _on_resource(
-        self, request: Request, target: Target, user: User, receive: Receive, send: Send
-    ) -> None:
+    async def _on_resource(self, request: Request, target: Target, user: User, receive: Receive, send: Send) -> None:
         verb = target.verb(request)
         self.cluster.tally.count(verb, target.resource, user.name, dry_run=request.dry_run)
         fault = self.cluster.faults.take(verb, target.resource, target.namespace, target.name, user.name)

@@ -12,7 +12,7 @@ READ_VERBS = ("get", "list", "watch")
 WRITE_VERBS = ("create", "delete", "deletecollection", "patch", "update")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kind:
     """One row of the table.
 
@@ -32,8 +32,17 @@ class Kind:
     orphans: bool = False
     returns_object: bool = False
     short: tuple[str, ...] = ()
-    empty: Obj = field(default_factory=dict, hash=False, compare=False)
-    schema: Obj | None = field(default=None, hash=False, compare=False)
+    empty: Obj = field(default_factory=dict)
+    schema: Obj | None = field(default=None)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Kind)
+            and (self.group, self.version, self.plural) == (other.group, other.version, other.plural)
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.plural)
 
     @property
     def api_version(self) -> str:
@@ -59,50 +68,139 @@ _POD_SPEC: Obj = {"containers": None}
 _TEMPLATE: Obj = {"metadata": {}, "spec": _POD_SPEC}
 _SS: Obj = {"spec": {}, "status": {}}
 
-POD = Kind("", "v1", "Pod", "pods", status=True, generation=True, returns_object=True, short=("po",),
-           empty={"spec": _POD_SPEC, "status": {}})
-NAMESPACE = Kind("", "v1", "Namespace", "namespaces", namespaced=False, status=True, returns_object=True,
-                 short=("ns",), empty=_SS)
+POD = Kind(
+    "",
+    "v1",
+    "Pod",
+    "pods",
+    status=True,
+    generation=True,
+    returns_object=True,
+    short=("po",),
+    empty={"spec": _POD_SPEC, "status": {}},
+)
+NAMESPACE = Kind(
+    "", "v1", "Namespace", "namespaces", namespaced=False, status=True, returns_object=True, short=("ns",), empty=_SS
+)
 NODE = Kind("", "v1", "Node", "nodes", namespaced=False, status=True, short=("no",), empty=_SS)
-SERVICE = Kind("", "v1", "Service", "services", status=True, returns_object=True, short=("svc",),
-               empty={"spec": {}, "status": {"loadBalancer": {}}})
+SERVICE = Kind(
+    "",
+    "v1",
+    "Service",
+    "services",
+    status=True,
+    returns_object=True,
+    short=("svc",),
+    empty={"spec": {}, "status": {"loadBalancer": {}}},
+)
 CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps", short=("cm",))
 SECRET = Kind("", "v1", "Secret", "secrets")
 SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts", returns_object=True, short=("sa",))
-RESOURCE_QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas", status=True, returns_object=True,
-                      short=("quota",), empty=_SS)
+RESOURCE_QUOTA = Kind(
+    "", "v1", "ResourceQuota", "resourcequotas", status=True, returns_object=True, short=("quota",), empty=_SS
+)
 LIMIT_RANGE = Kind("", "v1", "LimitRange", "limitranges", short=("limits",), empty={"spec": {"limits": None}})
 EVENT = Kind("", "v1", "Event", "events", short=("ev",))
-DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments", status=True, scale=True, generation=True,
-                  short=("deploy",),
-                  empty={"spec": {"selector": None, "template": _TEMPLATE, "strategy": {}}, "status": {}})
-REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets", status=True, scale=True, generation=True,
-                   short=("rs",), empty={"spec": {"selector": None, "template": _TEMPLATE},
-                                         "status": {"replicas": 0}})
-STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets", status=True, scale=True, generation=True,
-                    short=("sts",), empty={"spec": {"selector": None, "template": _TEMPLATE,
-                                                    "updateStrategy": {}}, "status": {"replicas": 0}})
-DAEMON_SET = Kind("apps", "v1", "DaemonSet", "daemonsets", status=True, generation=True, short=("ds",),
-                  empty={"spec": {"selector": None, "template": _TEMPLATE, "updateStrategy": {}},
-                         "status": {}})
-JOB = Kind("batch", "v1", "Job", "jobs", status=True, generation=True, orphans=True,
-           empty={"spec": {"template": _TEMPLATE}, "status": {}})
-NETWORK_POLICY = Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", generation=True,
-                      short=("netpol",), empty={"spec": {}})
+DEPLOYMENT = Kind(
+    "apps",
+    "v1",
+    "Deployment",
+    "deployments",
+    status=True,
+    scale=True,
+    generation=True,
+    short=("deploy",),
+    empty={"spec": {"selector": None, "template": _TEMPLATE, "strategy": {}}, "status": {}},
+)
+REPLICA_SET = Kind(
+    "apps",
+    "v1",
+    "ReplicaSet",
+    "replicasets",
+    status=True,
+    scale=True,
+    generation=True,
+    short=("rs",),
+    empty={"spec": {"selector": None, "template": _TEMPLATE}, "status": {"replicas": 0}},
+)
+STATEFUL_SET = Kind(
+    "apps",
+    "v1",
+    "StatefulSet",
+    "statefulsets",
+    status=True,
+    scale=True,
+    generation=True,
+    short=("sts",),
+    empty={"spec": {"selector": None, "template": _TEMPLATE, "updateStrategy": {}}, "status": {"replicas": 0}},
+)
+DAEMON_SET = Kind(
+    "apps",
+    "v1",
+    "DaemonSet",
+    "daemonsets",
+    status=True,
+    generation=True,
+    short=("ds",),
+    empty={"spec": {"selector": None, "template": _TEMPLATE, "updateStrategy": {}}, "status": {}},
+)
+JOB = Kind(
+    "batch",
+    "v1",
+    "Job",
+    "jobs",
+    status=True,
+    generation=True,
+    orphans=True,
+    empty={"spec": {"template": _TEMPLATE}, "status": {}},
+)
+NETWORK_POLICY = Kind(
+    "networking.k8s.io",
+    "v1",
+    "NetworkPolicy",
+    "networkpolicies",
+    generation=True,
+    short=("netpol",),
+    empty={"spec": {}},
+)
 _RBAC = "rbac.authorization.k8s.io"
 ROLE = Kind(_RBAC, "v1", "Role", "roles", empty={"rules": None})
 ROLE_BINDING = Kind(_RBAC, "v1", "RoleBinding", "rolebindings", empty={"roleRef": {}})
 CLUSTER_ROLE = Kind(_RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False, empty={"rules": None})
-CLUSTER_ROLE_BINDING = Kind(_RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False,
-                            empty={"roleRef": {}})
+CLUSTER_ROLE_BINDING = Kind(
+    _RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False, empty={"roleRef": {}}
+)
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", empty={"spec": {}})
 _ADMISSION = "admissionregistration.k8s.io"
-POLICY = Kind(_ADMISSION, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", namespaced=False,
-              status=True, generation=True, empty=_SS)
-POLICY_BINDING = Kind(_ADMISSION, "v1", "ValidatingAdmissionPolicyBinding",
-                      "validatingadmissionpolicybindings", namespaced=False, empty={"spec": {}})
-CRD = Kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions",
-           namespaced=False, status=True, generation=True, short=("crd",), empty=_SS)
+POLICY = Kind(
+    _ADMISSION,
+    "v1",
+    "ValidatingAdmissionPolicy",
+    "validatingadmissionpolicies",
+    namespaced=False,
+    status=True,
+    generation=True,
+    empty=_SS,
+)
+POLICY_BINDING = Kind(
+    _ADMISSION,
+    "v1",
+    "ValidatingAdmissionPolicyBinding",
+    "validatingadmissionpolicybindings",
+    namespaced=False,
+    empty={"spec": {}},
+)
+CRD = Kind(
+    "apiextensions.k8s.io",
+    "v1",
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    namespaced=False,
+    status=True,
+    generation=True,
+    short=("crd",),
+    empty=_SS,
+)
 
 BUILT_IN: tuple[Kind, ...] = (
     POD, NAMESPACE, NODE, SERVICE, CONFIG_MAP, SECRET, SERVICE_ACCOUNT, RESOURCE_QUOTA, LIMIT_RANGE, EVENT,

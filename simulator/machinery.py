@@ -89,4 +89,3 @@ def deploy(cluster: Cluster) -> None:
                 cluster.registry.create(kind, namespace_of(body), body, Options(manager="simulator"))
         except ApiError as error:
             raise FleetError(f"{where}: {error}") from error
-

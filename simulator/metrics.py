@@ -180,4 +180,3 @@ def _labels(row: Row) -> str:
         container, namespace, pod = row.holder
         pairs += [("container", container), ("namespace", namespace), ("pod", pod)]
     return ",".join(f'{key}="{value}"' for key, value in pairs)
-

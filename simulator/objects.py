@@ -7,6 +7,7 @@ import random
 import re
 import uuid
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from simulator.kinds import Obj
@@ -28,7 +29,12 @@ def clone(value: Any) -> Any:
 
 def rfc3339(seconds: float) -> str:
     """Unix seconds → UTC text to the second (cut, as the API server does)."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _second(int(seconds))
+
+
+@lru_cache(maxsize=4096)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def rfc3339_micro(seconds: float) -> str:
@@ -90,10 +96,11 @@ def is_deleting(obj: Obj) -> bool:
 
 
 def controller_of(obj: Obj) -> Obj | None:
-    """The owner reference with controller: true."""
+    """The owner reference with controller: true; not to be changed."""
     for ref in obj.get("metadata", {}).get("ownerReferences") or []:
         if ref.get("controller"):
-            return dict(ref)
+            found: Obj = ref
+            return found
     return None
 
 
@@ -148,3 +155,25 @@ def write_atomically(path: str, data: bytes, mode: int = 0o600) -> None:
     with os.fdopen(handle, "wb") as out:
         out.write(data)
     os.replace(half, path)
+
+
+def spec_of(obj: Obj) -> Obj:
+    """Everything whose change counts as a new generation."""
+    return {k: v for k, v in obj.items() if k not in ("metadata", "status", "kind", "apiVersion")}
+
+
+def same(old: Obj, new: Obj) -> bool:
+    """True if nothing but times in managedFields differs."""
+    if any(old.get(key) != new.get(key) for key in {*old, *new} if key != "metadata"):
+        return False
+    left, right = old["metadata"], new["metadata"]
+    if any(left.get(key) != right.get(key) for key in {*left, *right} if key != "managedFields"):
+        return False
+
+    def owned(meta: Obj) -> list[Obj]:
+        return sorted(
+            ({k: v for k, v in row.items() if k != "time"} for row in meta.get("managedFields") or []),
+            key=lambda row: (row["manager"], row["operation"], row["apiVersion"], row.get("subresource", "")),
+        )
+
+    return owned(left) == owned(right)

@@ -168,7 +168,12 @@ class Question:
 
 
 def allocation(
-    runs: list[Run], question: Question, cluster: str, prices: dict[str, float], nodes: list[Obj], namespaces: dict[str, Obj]
+    runs: list[Run],
+    question: Question,
+    cluster: str,
+    prices: dict[str, float],
+    nodes: list[Obj],
+    namespaces: dict[str, Obj],
 ) -> list[Obj]:
     """The sets of `/allocation/compute`, one for each step."""
     price = {**PRICES, **prices}
@@ -272,9 +277,7 @@ def _costs(row: Row, window: tuple[float, float], price: dict[str, float]) -> Ob
     }
 
 
-def _idle(
-    used: list[Row], nodes: list[Obj], start: float, end: float, cluster: str, price: dict[str, float]
-) -> Obj:
+def _idle(used: list[Row], nodes: list[Obj], start: float, end: float, cluster: str, price: dict[str, float]) -> Obj:
     """What the nodes cost beyond what was allocated, with OpenCost's own count of cards."""
     hours = (end - start) / 3600
     row = Row(start, end)

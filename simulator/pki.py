@@ -75,17 +75,13 @@ class Pki:
                 x509.KeyUsage(digital_signature=True, key_cert_sign=False, crl_sign=False, **usage), critical=True
             )
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False
-            )
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
             .sign(ca_key, hashes.SHA256())
         )
         pem = serialization.Encoding.PEM
         write_atomically(self.ca, authority.public_bytes(pem), 0o644)
         write_atomically(self.cert, server.public_bytes(pem), 0o644)
-        private = key.private_bytes(
-            pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         write_atomically(self.key, private)
 
     def _users(self) -> list[User]:
@@ -107,9 +103,7 @@ class Pki:
         config: Obj = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [
-                {"name": self.name, "cluster": {"server": server, "certificate-authority-data": ca}}
-            ],
+            "clusters": [{"name": self.name, "cluster": {"server": server, "certificate-authority-data": ca}}],
             "users": [{"name": f"{self.name}-{short}", "user": {"token": user.token}}],
             "contexts": [{"name": self.name, "context": {"cluster": self.name, "user": f"{self.name}-{short}"}}],
             "current-context": self.name,

@@ -87,6 +87,6 @@ def _restricted(spec: Obj) -> Iterator[str]:
         yield f"runAsNonRoot != true (pod or {_named(names)} must set securityContext.runAsNonRoot=true)"
     if names := lacking("seccomp"):
         yield (
-            f'seccompProfile (pod or {_named(names)} must set securityContext.seccompProfile.type to '
+            f"seccompProfile (pod or {_named(names)} must set securityContext.seccompProfile.type to "
             '"RuntimeDefault" or "Localhost")'
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -11,6 +12,7 @@ _SUFFIX = {power: suffix for suffix, power in _DECIMAL.items()}
 _FORM = re.compile(r"^([+-]?(?:\d+\.?\d*|\.\d+))(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?\d+|)$")
 
 
+@lru_cache(maxsize=8192)
 def parse(text: str | int | float) -> Fraction:
     """The value of a quantity; raises ValueError naming the text."""
     found = _FORM.match(str(text))
@@ -27,6 +29,7 @@ def parse(text: str | int | float) -> Fraction:
     return number * Fraction(10) ** int(suffix[1:])
 
 
+@lru_cache(maxsize=8192)
 def canonical(text: str | int | float) -> str:
     """The text a server stores: the largest suffix of the same family that leaves a whole number."""
     found = _FORM.match(str(text))

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
-from simulator import admission, defaults, validation
+from simulator import admission, defaults, deletion, validation
 from simulator.apply import apply, track_update
 from simulator.errors import already_exists, bad_request, conflict, not_found, not_in_schema, stale
 from simulator.kinds import NAMESPACE, NODE, POD, SERVICE, Kind, KindTable, Obj
 from simulator.objects import Ids, clone, is_deleting, name_of, namespace_of, rfc3339, uid_of
+from simulator.options import Options
 from simulator.patch import json_patch, merge_patch, strategic_patch
 from simulator.podsecurity import check_pod_security
 from simulator.resources import FINISHED, qos_class
@@ -21,23 +21,6 @@ from simulator.schemas import prune, unknown_field, violations
 from simulator.store import Entry, Store
 
 _SERVER_META = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
-FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
-
-
-@dataclass
-class Options:
-    """How a verb is to be carried out. `manager` owns what it changes."""
-
-    manager: str = "kube-controller-manager"
-    subresource: str = ""
-    dry_run: bool = False
-    force: bool = False
-    strict: bool = False
-    propagation: str = ""
-    grace: int | None = None
-    uid: str = ""
-    version: str = ""
-    warnings: list[str] = field(default_factory=list)
 
 
 class Registry:
@@ -192,9 +175,7 @@ class Registry:
         entry = self.entry(kind, namespace, name)
         new = self._opened(kind, namespace, body)
         if name_of(new) not in ("", name):
-            raise bad_request(
-                f"the name of the object ({name_of(new)}) does not match the name on the URL ({name})"
-            )
+            raise bad_request(f"the name of the object ({name_of(new)}) does not match the name on the URL ({name})")
         new["metadata"]["name"] = name
         version = new["metadata"].get("resourceVersion")
         if version and version != str(entry.version):
@@ -216,6 +197,8 @@ class Registry:
             return None
         new = clone(entry.obj)
         change(new)
+        if new == entry.obj:
+            return entry
         return self._change(kind, entry, new, options, track=True)
 
     def patch(self, kind: Kind, namespace: str, name: str, form: str, body: Any, options: Options) -> Entry:
@@ -247,9 +230,7 @@ class Registry:
             raise bad_request("an applied object must say its apiVersion and kind")
         given = self._opened(kind, namespace, body)
         if name_of(given) not in ("", name):
-            raise bad_request(
-                f"the name of the object ({name_of(given)}) does not match the name on the URL ({name})"
-            )
+            raise bad_request(f"the name of the object ({name_of(given)}) does not match the name on the URL ({name})")
         given["metadata"]["name"] = name
         if body.get("metadata", {}).get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
@@ -285,15 +266,16 @@ class Registry:
         if track and "managedFields" not in meta and "managedFields" in before:
             meta["managedFields"] = before["managedFields"]
         new = self._scoped(kind, old, new, options.subresource)
-        defaults.fill(new)
+        if options.subresource != "status" or kind == NODE:
+            defaults.fill(new)
         if not options.subresource:
             validation.check_change(kind, old, new)
             violations(kind, new)
         if track:
             track_update(old, new, options.manager, options.subresource, self.now())
-        if _same(old, new):
+        if same(old, new):
             return entry
-        if (kind.generation or kind.schema is not None) and _spec_of(old) != _spec_of(new):
+        if (kind.generation or kind.schema is not None) and spec_of(old) != spec_of(new):
             new["metadata"]["generation"] = int(before.get("generation", 0)) + 1
         if options.dry_run:
             return Entry(new, entry.version)
@@ -326,89 +308,7 @@ class Registry:
 
     def delete(self, kind: Kind, namespace: str, name: str, options: Options) -> tuple[Entry, bool]:
         """DELETE; returns the last state and whether the object is gone already."""
-        entry = self.entry(kind, namespace, name)
-        obj = entry.obj
-        if options.uid and options.uid != uid_of(obj):
-            why = (
-                f"the UID in the precondition ({options.uid}) does not match the UID in record ({uid_of(obj)}). "
-                "The object might have been deleted and then recreated"
-            )
-            raise conflict(kind, name, why)
-        if options.version and options.version != str(entry.version):
-            why = (
-                f"the ResourceVersion in the precondition ({options.version}) does not match the ResourceVersion "
-                f"in record ({entry.version}). The object might have been modified"
-            )
-            raise conflict(kind, name, why)
-        if options.dry_run:
-            return entry, False
-        if kind == POD:
-            return self._delete_pod(entry, options)
-        if kind == NAMESPACE:
-            return self._delete_namespace(entry), False
-        return self._delete_plain(kind, entry, options)
-
-    def _delete_pod(self, entry: Entry, options: Options) -> tuple[Entry, bool]:
-        pod = clone(entry.obj)
-        meta = pod["metadata"]
-        grace = options.grace if options.grace is not None else int(pod["spec"]["terminationGracePeriodSeconds"])
-        if not pod["spec"].get("nodeName") or pod["status"].get("phase") in FINISHED:
-            grace = 0
-        deleting = is_deleting(pod)
-        if deleting and grace >= int(meta.get("deletionGracePeriodSeconds", 0)) and grace > 0:
-            return entry, False
-        self._dependents(POD, meta, options)
-        if grace > 0 or deleting or meta.get("finalizers"):
-            meta["deletionTimestamp"] = rfc3339(self.clock() + grace)
-            meta["deletionGracePeriodSeconds"] = grace
-            if not deleting:
-                meta["generation"] = int(meta.get("generation", 0)) + 1
-            entry = self.store.put(POD, pod)
-        if grace > 0 or meta.get("finalizers"):
-            return entry, False
-        removed = self.store.remove(POD, namespace_of(pod), name_of(pod))
-        assert removed
-        return removed, True
-
-    def _delete_namespace(self, entry: Entry) -> Entry:
-        if is_deleting(entry.obj):
-            return entry
-        namespace = clone(entry.obj)
-        namespace["metadata"]["deletionTimestamp"] = self.now()
-        namespace["status"]["phase"] = "Terminating"
-        return self.store.put(NAMESPACE, namespace)
-
-    def _delete_plain(self, kind: Kind, entry: Entry, options: Options) -> tuple[Entry, bool]:
-        obj = clone(entry.obj)
-        meta = obj["metadata"]
-        self._dependents(kind, meta, options)
-        if not meta.get("finalizers"):
-            removed = self.store.remove(kind, namespace_of(obj), name_of(obj))
-            assert removed
-            return removed, True
-        if not is_deleting(obj):
-            meta["deletionTimestamp"] = self.now()
-            meta["deletionGracePeriodSeconds"] = 0
-            if kind.generation:
-                meta["generation"] = int(meta.get("generation", 0)) + 1
-        return (entry, False) if _same(entry.obj, obj) else (self.store.put(kind, obj), False)
-
-    def _dependents(self, kind: Kind, meta: Obj, options: Options) -> None:
-        """Set the finalizer that the propagation policy asks for."""
-        policy = options.propagation or ("Orphan" if kind.orphans else "Background")
-        if policy not in ("Orphan", "Foreground", "Background"):
-            raise bad_request(
-                f'DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Unsupported value: "{policy}"'
-            )
-        finalizers = [f for f in meta.get("finalizers") or [] if f not in (FOREGROUND, ORPHAN)]
-        if policy == "Foreground":
-            finalizers.append(FOREGROUND)
-        elif policy == "Orphan":
-            finalizers.append(ORPHAN)
-        if finalizers:
-            meta["finalizers"] = finalizers
-        else:
-            meta.pop("finalizers", None)
+        return deletion.delete(self.store, self.entry(kind, namespace, name), kind, options, self.clock())
 
     def _may_go(self, kind: Kind, obj: Obj) -> bool:
         """True if nothing holds an object whose deletion was asked for."""
@@ -417,26 +317,3 @@ class Registry:
         if kind == NAMESPACE:
             return not obj["spec"].get("finalizers")
         return not obj["metadata"].get("deletionGracePeriodSeconds")
-
-
-def _spec_of(obj: Obj) -> Obj:
-    return {k: v for k, v in obj.items() if k not in ("metadata", "status", "kind", "apiVersion")}
-
-
-def _same(old: Obj, new: Obj) -> bool:
-    """True if nothing but times in managedFields differs."""
-    if any(old.get(key) != new.get(key) for key in {*old, *new} if key != "metadata"):
-        return False
-    left, right = old["metadata"], new["metadata"]
-    if any(left.get(key) != right.get(key) for key in {*left, *right} if key != "managedFields"):
-        return False
-
-    def owned(meta: Obj) -> list[Obj]:
-        return sorted(
-            ({k: v for k, v in row.items() if k != "time"} for row in meta.get("managedFields") or []),
-            key=lambda row: (row["manager"], row["operation"], row["apiVersion"], row.get("subresource", "")),
-        )
-
-    return owned(left) == owned(right)
-
-

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from simulator.cluster import Cluster
 from simulator.devices import Held
-from simulator.kinds import CRD, EVENT, POD, Obj
+from simulator.kinds import CRD, EVENT, POD, REPLICA_SET, Obj
 from simulator.objects import write_atomically
 
 FORM = 1
@@ -79,6 +79,7 @@ def load(cluster: Cluster, state_dir: Path) -> bool:
             rows.append((kind, obj))
     cluster.store.load(version, rows)
     cluster.pods.load([obj for kind, obj in rows if kind == POD])
+    cluster.sets.load([obj for kind, obj in rows if kind == REPLICA_SET])
     cluster.broken.update(saved.get("broken") or {})
     cluster.meter.energy.update(saved.get("energy") or {})
     cluster.accounting.load(saved.get("accounting") or {})

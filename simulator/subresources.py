@@ -37,7 +37,11 @@ def subresource(cluster: Cluster, request: Request, target: Target) -> Answer:
         return _bind(cluster, request, target)
     if kind == POD and sub == "eviction" and request.method == "POST":
         cluster.registry.delete(POD, target.namespace, target.name, deletion(request))
-        return 201, dumps({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}), _JSON
+        return (
+            201,
+            dumps({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
+            _JSON,
+        )
     raise not_simulated(f"the subresource {target.resource} with {request.method}")
 
 
@@ -111,9 +115,7 @@ def _log(cluster: Cluster, request: Request, target: Target) -> Answer:
         if request.flag("previous"):
             raise bad_request(f'previous terminated container "{container}" in pod "{name_of(pod)}" not found')
         reason = (state.get("waiting") or {}).get("reason", "ContainerCreating")
-        raise bad_request(
-            f'container "{container}" in pod "{name_of(pod)}" is waiting to start: {reason}'
-        )
+        raise bad_request(f'container "{container}" in pod "{name_of(pod)}" is waiting to start: {reason}')
     start = unix(running["startedAt"])
     end = unix(running["finishedAt"]) if "finishedAt" in running else cluster.registry.clock()
     lines = [(start, f"simulated container {container} of {namespace_of(pod)}/{name_of(pod)} ({uid_of(pod)})")]

@@ -166,9 +166,7 @@ def _spec(kind: Kind, obj: Obj) -> list[FieldError]:
     rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
     if kind.kind == "Deployment" and _zero(rolling.get("maxSurge")) and _zero(rolling.get("maxUnavailable")):
         where = "spec.strategy.rollingUpdate.maxUnavailable"
-        problems.append(
-            bad_value(where, rolling["maxUnavailable"], "may not be 0 when `maxSurge` is 0")
-        )
+        problems.append(bad_value(where, rolling["maxUnavailable"], "may not be 0 when `maxSurge` is 0"))
     return problems + _pod_spec("spec.template.spec", template.get("spec") or {})
 
 
@@ -233,7 +231,9 @@ def _resources(at: str, container: Obj) -> list[FieldError]:
         for name, text in values.items():
             value = quantity.parse(text)
             if value < 0:
-                problems.append(bad_value(f"{at}.resources.{group}[{name}]", text, "must be greater than or equal to 0"))
+                problems.append(
+                    bad_value(f"{at}.resources.{group}[{name}]", text, "must be greater than or equal to 0")
+                )
             elif "/" in name and value.denominator != 1:
                 problems.append(bad_value(f"{at}.resources.{group}[{name}]", text, "must be an integer"))
     return problems
@@ -261,4 +261,3 @@ def _frozen(pod: Obj) -> Obj:
     else:
         spec["nodeName"] = pod["spec"]["nodeName"]
     return spec
-

@@ -191,7 +191,8 @@ def _container_fault(container: Mapping[str, Any], image: str) -> Judged | None:
             "CrashLoop",
             (
                 f"Container {name} ends{ended}{why} each time it is started, "
-                f"{container.get('restartCount', 0)} restarts so far. The cards stay held and are charged; read its log."
+                f"{container.get('restartCount', 0)} restarts so far. The cards stay held and are charged: read its "
+                "log."
             ),
         )
     terminated = state.get("terminated") or {}

@@ -10,6 +10,7 @@ NO_CLUSTER = "NoCluster"
 SELECTOR_ERROR = "SelectorError"
 SELECTOR_MATCHES_NOTHING = "NoMatchingDevice"
 PRICE = "PriceAboveLimit"
+OTHER_ZONE = "OtherTrustZone"
 CACHE_NOT_FOUND = "ModelCacheNotFound"
 TENANT_SUSPENDED = "TenantSuspended"
 PLACED = "Placed"
@@ -20,6 +21,7 @@ _NEAREST: tuple[tuple[frozenset[Rule], str], ...] = (
     (frozenset({Rule.QUOTA}), QUOTA_EXCEEDED),
     (frozenset({Rule.CAPACITY, Rule.NODE_RESOURCES, Rule.ENGINES, Rule.SEARCH_LIMIT}), NO_CAPACITY),
     (frozenset({Rule.PRICE}), PRICE),
+    (frozenset({Rule.ZONE}), OTHER_ZONE),
     (frozenset({Rule.SELECTOR_ERROR}), SELECTOR_ERROR),
     (frozenset({Rule.SELECTOR, Rule.SHARING}), SELECTOR_MATCHES_NOTHING),
 )

@@ -29,6 +29,9 @@ MAX_STEPS = 4000
 # Above this many pods, what was found hopeless is no longer remembered: writing it down costs more than it saves.
 _REMEMBER_PODS = 64
 
+# A pod's place: pool, vector before, node, and how it fits there.
+Choice = tuple[PoolState, FreeVector, str, Fit]
+
 _FIRST = Item(0, 0, 0, 0)
 _NONE_USED: Mapping[str, int] = {}
 
@@ -113,7 +116,7 @@ class Search:
     def _descend(self, items: list[Item], open_pools: list[list[PoolState]]) -> None:
         remember = 1 < len(items) <= _REMEMBER_PODS
         hopeless: set[object] = set()
-        stack: list[Iterator[tuple[PoolState, FreeVector, str, Fit]]] = []
+        stack: list[Iterator[Choice]] = []
         keys: list[object] = []
         while True:
             depth = len(stack)
@@ -131,15 +134,8 @@ class Search:
                 )
                 stack.append(iter(best))
             keys.append(key)
-            while stack:
-                choice = next(stack[-1], None)
-                if choice is not None:
-                    break
-                stack.pop()
-                hopeless.add(keys.pop())
-                if stack:
-                    self._undo(len(stack) - 1)
-            else:
+            choice = self._next_choice(stack, keys, hopeless)
+            if choice is None:
                 return
             self.tried += 1
             if self.tried > MAX_STEPS:
@@ -147,13 +143,25 @@ class Search:
                 return
             self._do(items[len(stack) - 1], choice)
 
-    def _choices(self, item: Item, open_pools: list[list[PoolState]]) -> list[tuple[PoolState, FreeVector, str, Fit]]:
+    def _next_choice(self, stack: list[Iterator[Choice]], keys: list[object], hopeless: set[object]) -> Choice | None:
+        """The next choice of the deepest pod that has one; pods that have none left are taken back."""
+        while stack:
+            choice = next(stack[-1], None)
+            if choice is not None:
+                return choice
+            stack.pop()
+            hopeless.add(keys.pop())
+            if stack:
+                self._undo(len(stack) - 1)
+        return None
+
+    def _choices(self, item: Item, open_pools: list[list[PoolState]]) -> list[Choice]:
         member = self.request.engines[item.engine].members[item.member]
         chosen = self.chosen.get(item.engine)
         pools = open_pools[item.engine] if chosen is None else [chosen]
         taken, exclusive = self._nodes_of(item) if _cares(self.request, item) else (frozenset(), frozenset())
         avoid = taken if member.distinct_nodes else exclusive
-        found: list[tuple[PoolState, FreeVector, str, Fit]] = []
+        found: list[Choice] = []
         for pool in pools:
             match = self.asked.matches(item.engine, pool)[item.member]
             for vector, names in pool.groups.items():
@@ -179,7 +187,7 @@ class Search:
             frozenset(s.node for s in mine if members[s.item.member].distinct_nodes),
         )
 
-    def _do(self, item: Item, choice: tuple[PoolState, FreeVector, str, Fit]) -> None:
+    def _do(self, item: Item, choice: Choice) -> None:
         pool, vector, node, fit = choice
         pool.move(node, vector, fit.after)
         self.chosen.setdefault(item.engine, pool)
@@ -217,7 +225,7 @@ class Search:
         return Solution(tuple(self.steps), score, {k: v for k, v in self.usage.items() if v})
 
 
-def _order(choice: tuple[PoolState, FreeVector, str, Fit]) -> tuple[Score, str, str]:
+def _order(choice: Choice) -> tuple[Score, str, str]:
     pool, _, node, fit = choice
     return fit.score, pool.pool.name, node
 

@@ -1,35 +1,33 @@
-"""The share of a card as an exact fraction, before it is floored to a millionth. Pure: no Django."""
+"""The share of a card as an exact fraction, before it is floored to a millionth. Pure: no Django.
+
+The names that metering and quota use, over the one implementation in `infra.shares.charged` and `infra.shares.mig`.
+"""
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
 
-CARD = 1_000_000
-"""A whole card in millionths."""
+from infra.shares.charged import FULL, floor_millionths, hami_fraction
+from infra.shares.mig import parse_mig
 
-_PROFILE = re.compile(r"(\d+)g\.\d+gb(?:\+[a-z0-9.+]+)?")
+__all__ = ["CARD", "floor_millionths", "hami_share", "mig_compute_slices", "mig_share"]
+
+CARD = FULL
+"""A whole card in millionths."""
 
 
 def hami_share(memory_mib: int, cores: int | None, card_memory_mib: int) -> Fraction:
-    """max(memory ÷ physical memory of the card, cores ÷ 100), at most one card and at least a millionth of
-    it.
+    """max(memory ÷ physical memory of the card, cores ÷ 100), at most one card and at least a millionth of it.
 
-    `cores` is percent of a card; None or 0 means that HAMi set no cap, and memory alone counts. Raises
-    ValueError for a card without memory or a negative figure.
+    `cores` is percent of a card; None or 0 means that HAMi set no cap, and memory alone counts. Raises ValueError for
+    a card without memory or a negative figure.
     """
-    if card_memory_mib <= 0 or memory_mib < 0 or (cores or 0) < 0:
-        raise ValueError(f"no share of a card of {card_memory_mib} MiB: {memory_mib} MiB and {cores} % of its cores")
-    asked = max(Fraction(memory_mib, card_memory_mib), Fraction(cores or 0, 100))
-    return min(Fraction(1), max(Fraction(1, CARD), asked))
+    return hami_fraction(memory_mib, cores or 0, card_memory_mib)
 
 
 def mig_compute_slices(profile: str) -> int:
     """Compute slices of a MIG profile: 1 of `1g.10gb`, 3 of `3g.40gb`. Raises ValueError for another form."""
-    match = _PROFILE.fullmatch(profile.replace(".me", "+me"))
-    if match is None or match.group(1) == "0":
-        raise ValueError(f"{profile!r} is no MIG profile; expected a form like 1g.10gb or 3g.40gb")
-    return int(match.group(1))
+    return parse_mig(profile).compute_slices
 
 
 def mig_share(slices: int, card_slices: int) -> Fraction:
@@ -37,8 +35,3 @@ def mig_share(slices: int, card_slices: int) -> Fraction:
     if not 0 < slices <= card_slices:
         raise ValueError(f"{slices} compute slices do not fit a card with {card_slices}")
     return Fraction(slices, card_slices)
-
-
-def floor_millionths(share: Fraction) -> int:
-    """The share in millionths of a card, floored, at least one."""
-    return max(1, share.numerator * CARD // share.denominator)

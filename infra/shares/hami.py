@@ -23,6 +23,7 @@ SCHEDULERS = frozenset({"hami-scheduler"})
 # A request of the scheduler that the device plugin left unanswered for longer means that the devices are gone.
 HANDSHAKE_PATIENCE = timedelta(minutes=5)
 
+_MOST_MIB = 1 << 24
 _SLOT = re.compile(r"(.+)\[([0-9-]+)\]")
 
 
@@ -79,7 +80,11 @@ def _allocated(record: str, where: str) -> AllocatedDevice | None:
         raise HamiFormatError(f"{where}: expected UUID,TYPE,MiB,cores, got {record[:80]!r}")
     if not fields[0]:
         return None
-    return AllocatedDevice(fields[0], fields[1], _number(fields[2], where, "MiB"), _number(fields[3], where, "cores"))
+    memory, cores = _number(fields[2], where, "MiB"), _number(fields[3], where, "cores")
+    # HAMi#1181: an underflow once wrote 17592186044134 MiB.
+    if memory > _MOST_MIB or cores > 100:
+        raise HamiFormatError(f"{where}: {memory} MiB and {cores} % are out of range for one card")
+    return AllocatedDevice(fields[0], fields[1], memory, cores)
 
 
 def _number(text: str, where: str, what: str) -> int:

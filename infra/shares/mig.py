@@ -47,7 +47,7 @@ def parse_mig(text: str) -> MigProfile:
     match = _FORM.fullmatch(text.strip().removeprefix(_RESOURCE_PREFIX))
     if match is None:
         raise MigFormatError(
-            f"{text[:64]!r} is not a MIG profile: expected e.g. 1g.10gb, 1g.10gb+me, 1c.2g.20gb "
+            f"{text[:64]!r} is no MIG profile: expected e.g. 1g.10gb, 1g.10gb+me, 1c.2g.20gb "
             "or a resource such as nvidia.com/mig-1g.10gb"
         )
     instance = int(match.group(2))

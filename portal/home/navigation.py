@@ -46,7 +46,7 @@ PLATFORM: list[tuple[str, str, tuple[str, ...]]] = [
     ("Rate card", "billing:rates", ()),
     ("Bills", "billing:platform-bills", ()),
     ("Where the hours go", "billing:conservation", ()),
-    ("Namespaces", "infra:namespaces", ()),
+    ("Namespaces", "tenants:namespaces", ()),
     ("Work queue", "home:work", ()),
     ("Audit", "home:audit", (PLATFORM_VIEWER,)),
 ]

@@ -2,9 +2,13 @@
 
 from django.urls import path
 
-from portal.home import views
+from portal.home import platform, views
 
 app_name = "home"
 urlpatterns = [
     path("", views.index, name="index"),
+    path("platform/", platform.overview, name="platform"),
+    path("platform/work/", platform.work, name="work"),
+    path("platform/work/<uuid:item_id>/retry", platform.work_retry, name="work-retry"),
+    path("platform/audit/", platform.audit, name="audit"),
 ]

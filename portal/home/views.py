@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from portal.kernel.web import actor_of, signed_in
@@ -20,8 +20,5 @@ def index(request: HttpRequest) -> HttpResponse:
     for tenant in tenants_of(actor):
         return HttpResponseRedirect(reverse("tenants:home", args=[tenant.slug]))
     if actor.is_platform():
-        try:
-            return HttpResponseRedirect(reverse("home:platform"))
-        except NoReverseMatch:
-            pass
+        return HttpResponseRedirect(reverse("home:platform"))
     return render(request, "home/nothing.html")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from abc import ABC, abstractmethod
@@ -100,8 +99,7 @@ class Manager:
                 await asyncio.sleep(0)
                 continue
             self._wake.clear()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._wake.wait()
+            await self._wake.wait()
 
     def _one(self, item: tuple[int, Key]) -> None:
         controller = self.controllers[item[0]]

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 
 from simulator.controllers.base import Controller, Key
-from simulator.controllers.workloads import drop_condition, owned, set_condition
+from simulator.controllers.workloads import drop_condition, set_condition
 from simulator.kinds import DEPLOYMENT, REPLICA_SET, Obj
 from simulator.objects import (
     clone,
@@ -18,6 +18,7 @@ from simulator.objects import (
     name_of,
     namespace_of,
     owner_reference,
+    uid_of,
     unix,
 )
 from simulator.registry import Options
@@ -78,7 +79,7 @@ class Deployments(Controller):
         deployment = self.registry.find(DEPLOYMENT, *key)
         if deployment is None:
             return None
-        sets = owned(self.cluster, REPLICA_SET, deployment)
+        sets = self.cluster.sets.of_owner(uid_of(deployment))
         if is_deleting(deployment):
             return self._report(deployment, sets, None, "")
         wanted = template_hash(deployment["spec"]["template"])
@@ -88,14 +89,14 @@ class Deployments(Controller):
             if new is None:
                 if deployment["spec"]["strategy"]["type"] == "Recreate" and self._old_running(sets):
                     self._scale_all(deployment, sets, 0)
-                    return self._report(deployment, owned(self.cluster, REPLICA_SET, deployment), None, "")
+                    return self._report(deployment, self.cluster.sets.of_owner(uid_of(deployment)), None, "")
                 new = self._create(deployment, wanted, sets)
                 done = f'Created new replica set "{name_of(new)}"'
-                sets = owned(self.cluster, REPLICA_SET, deployment)
+                sets = self.cluster.sets.of_owner(uid_of(deployment))
             self._mark_revision(deployment, new, sets)
             self._roll(deployment, name_of(new))
             self._clean_up(deployment, wanted)
-        sets = owned(self.cluster, REPLICA_SET, deployment)
+        sets = self.cluster.sets.of_owner(uid_of(deployment))
         current = next((rs for rs in sets if new is not None and name_of(rs) == name_of(new)), None)
         latest = self.registry.find(DEPLOYMENT, *key)
         return self._report(latest, sets, current, done) if latest else None
@@ -172,7 +173,7 @@ class Deployments(Controller):
 
     def _roll(self, deployment: Obj, new_name: str) -> None:
         """One step of the rolling update (after k8s.io/kubernetes pkg/controller/deployment/rolling.go)."""
-        sets = owned(self.cluster, REPLICA_SET, deployment)
+        sets = self.cluster.sets.of_owner(uid_of(deployment))
         new = next(rs for rs in sets if name_of(rs) == new_name)
         old = [rs for rs in sets if name_of(rs) != new_name]
         wanted = deployment["spec"]["replicas"]
@@ -191,7 +192,7 @@ class Deployments(Controller):
             self._scale(deployment, new, min(new["spec"]["replicas"] + room, wanted))
         if not any(rs["spec"]["replicas"] for rs in old):
             return
-        sets = owned(self.cluster, REPLICA_SET, deployment)
+        sets = self.cluster.sets.of_owner(uid_of(deployment))
         new = next(rs for rs in sets if name_of(rs) == new_name)
         old = [rs for rs in sets if name_of(rs) != new_name]
         least = wanted - unavailable
@@ -203,7 +204,7 @@ class Deployments(Controller):
             if take > 0:
                 self._scale(deployment, rs, rs["spec"]["replicas"] - take)
                 spare -= take
-        sets = owned(self.cluster, REPLICA_SET, deployment)
+        sets = self.cluster.sets.of_owner(uid_of(deployment))
         old = [rs for rs in sets if name_of(rs) != new_name]
         spare = sum(min(rs["status"].get("availableReplicas", 0), rs["spec"]["replicas"]) for rs in sets) - least
         for rs in sorted(old, key=lambda rs: rs["metadata"]["creationTimestamp"]):
@@ -216,7 +217,7 @@ class Deployments(Controller):
         """Delete the oldest empty ReplicaSets beyond revisionHistoryLimit."""
         empty = [
             rs
-            for rs in owned(self.cluster, REPLICA_SET, deployment)
+            for rs in self.cluster.sets.of_owner(uid_of(deployment))
             if rs["metadata"]["labels"].get(HASH) != wanted
             and not rs["spec"]["replicas"]
             and not rs["status"].get("replicas")
@@ -237,8 +238,7 @@ class Deployments(Controller):
         _, unavailable = limits_of(deployment)
         failure = next((c for rs in sets if (c := condition(rs, "ReplicaFailure"))), None)
         complete = (
-            new is not None
-            and counts["updatedReplicas"] == counts["replicas"] == counts["availableReplicas"] == wanted
+            new is not None and counts["updatedReplicas"] == counts["replicas"] == counts["availableReplicas"] == wanted
         )
         late: list[float] = []
 

@@ -225,5 +225,11 @@ class HamiScheduler(Scheduler):
         fine = f"find fit node({choice.node})"
         self.cluster.event(pod, "FilteringSucceed", fine, self.scheduler_name)
         super().bind(pod, choice)
+        if choice.annotations:
+
+            def label(obj: Obj) -> None:
+                obj["metadata"].setdefault("labels", {})["hami.io/vgpu-node"] = choice.node
+
+            self.registry.modify(POD, namespace_of(pod), name_of(pod), label, Options(manager="hami-scheduler"))
         text = f"Successfully binding node [{choice.node}] to {namespace_of(pod)}/{name_of(pod)}"
         self.cluster.event(pod, "BindingSucceed", text, self.scheduler_name)

@@ -155,8 +155,7 @@ class Kubelets(Controller):
         tag = life.image.rsplit("/", 1)[-1].partition(":")[2] or "latest"
         if tag in self.cluster.spec.bad_tags:
             text = (
-                f'failed to pull and unpack image "{life.image}": failed to resolve reference "{life.image}": '
-                "not found"
+                f'failed to pull and unpack image "{life.image}": failed to resolve reference "{life.image}": not found'
             )
             self.cluster.event(pod, "Failed", f'Failed to pull image "{life.image}": {text}', COMPONENT, warning=True)
             life.state, life.waiting, life.message = BAD_IMAGE, "ErrImagePull", text
@@ -391,4 +390,3 @@ class Kubelets(Controller):
         if "PodScheduled" in before:
             out.append(before["PodScheduled"])
         return out
-

@@ -9,7 +9,14 @@ from simulator.kinds import Obj
 from simulator.objects import duration, rfc3339, unix
 
 PREFIX = "sim.aifactory.dev/"
-PULLING, CREATING, RUNNING, ENDED, BACKOFF, BAD_IMAGE = "pulling", "creating", "running", "ended", "backoff", "bad-image"
+PULLING, CREATING, RUNNING, ENDED, BACKOFF, BAD_IMAGE = (
+    "pulling",
+    "creating",
+    "running",
+    "ended",
+    "backoff",
+    "bad-image",
+)
 
 
 @dataclass(frozen=True)

@@ -184,12 +184,13 @@ def _tolerated_for(pod: Obj, taint: Obj) -> float | None:
     for row in pod["spec"].get("tolerations") or []:
         if row.get("effect") not in (None, "", taint["effect"]):
             continue
-        fits = row.get("key") in (None, "", taint["key"]) if row.get("operator") == "Exists" else (
-            row.get("key") == taint["key"] and row.get("value", "") == taint.get("value", "")
+        fits = (
+            row.get("key") in (None, "", taint["key"])
+            if row.get("operator") == "Exists"
+            else (row.get("key") == taint["key"] and row.get("value", "") == taint.get("value", ""))
         )
         if fits:
             if row.get("tolerationSeconds") is None:
                 return None
             longest = max(longest, float(row["tolerationSeconds"]))
     return longest
-

@@ -12,6 +12,7 @@ from simulator.objects import (
     condition,
     controller_of,
     is_deleting,
+    labels_of,
     name_of,
     namespace_of,
     owner_reference,
@@ -56,9 +57,8 @@ def pods_of(cluster: Cluster, owner: Obj) -> list[Obj]:
     mine = [pod for pod in cluster.pods.of_owner(uid) if (controller_of(pod) or {}).get("uid") == uid]
     selector = owner["spec"].get("selector")
     if not is_deleting(owner):
-        for pod in cluster.pods.in_namespace(namespace_of(owner)):
-            labels = pod["metadata"].get("labels") or {}
-            if controller_of(pod) is None and not is_deleting(pod) and matches(selector, labels):
+        for pod in cluster.pods.orphans(namespace_of(owner)):
+            if not is_deleting(pod) and matches(selector, labels_of(pod)):
                 mine.append(_adopt(cluster, POD, pod, owner))
     return mine
 
@@ -69,16 +69,6 @@ def _adopt(cluster: Cluster, kind: Kind, obj: Obj, owner: Obj) -> Obj:
 
     entry = cluster.registry.modify(kind, namespace_of(obj), name_of(obj), change, Options())
     return entry.obj if entry else obj
-
-
-def owned(cluster: Cluster, kind: Kind, owner: Obj) -> list[Obj]:
-    """The objects of a kind that the owner controls."""
-    uid = uid_of(owner)
-    return [
-        obj
-        for obj in cluster.store.objects(kind, namespace_of(owner))
-        if (controller_of(obj) or {}).get("uid") == uid
-    ]
 
 
 def active(pods: Iterable[Obj]) -> list[Obj]:

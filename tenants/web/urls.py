@@ -1,8 +1,8 @@
-"""Addresses of a team's pages: all below ``/t/<tenant>/``."""
+"""Addresses of a team's pages, below ``/t/<tenant>/``, and of the platform's pages about tenants."""
 
 from django.urls import path
 
-from tenants.web import audit, changes, deploying, deployment, home, listing, members, quota
+from tenants.web import audit, changes, deploying, deployment, home, listing, members, platform, quota
 
 app_name = "tenants"
 urlpatterns = [
@@ -22,4 +22,15 @@ urlpatterns = [
     path("t/<slug:tenant>/members/", members.members, name="members"),
     path("t/<slug:tenant>/members/<str:username>/remove", members.member_remove_view, name="member-remove"),
     path("t/<slug:tenant>/audit/", audit.audit, name="audit"),
+    path("platform/tenants/", platform.tenants, name="platform-tenants"),
+    path("platform/tenants/create", platform.create, name="platform-tenant-create"),
+    path("platform/zones/create", platform.create_zone, name="platform-zone-create"),
+    path("platform/tenants/<slug:slug>/", platform.tenant, name="platform-tenant"),
+    path("platform/tenants/<slug:slug>/change", platform.change, name="platform-tenant-change"),
+    path("platform/tenants/<slug:slug>/move", platform.move, name="platform-tenant-move"),
+    path("platform/tenants/<slug:slug>/state", platform.set_state, name="platform-tenant-state"),
+    path("platform/tenants/<slug:slug>/quota", platform.set_quota, name="platform-tenant-quota"),
+    path("platform/tenants/<slug:slug>/members", platform.add_member, name="platform-tenant-member"),
+    path("platform/namespaces/", platform.namespaces, name="namespaces"),
+    path("platform/namespaces/<uuid:claim_id>/end", platform.end_claim, name="claim-end"),
 ]

@@ -56,7 +56,6 @@ def prepare(clone: Clone, tenants: int) -> None:
     from billing.services.rates import rate_set
     from billing.services.setup import issuer_ensure
     from infra.models import Cluster, GPUType, Site
-    from portal.kernel.scoping import system_scope
     from tenants.models import Tenant, Zone
     from tests.billing.factories import FINANCE
 
@@ -71,17 +70,19 @@ def prepare(clone: Clone, tenants: int) -> None:
     card = issuer_ensure(actor=FINANCE).rate_card
     for kind, sharing, price in ((first, "whole", "2.50"), (second, "hami", "1.35")):
         rate_set(card=card, gpu_type=kind, sharing=sharing, price=Decimal(price), valid_from=start, actor=FINANCE)
-    with system_scope("bench"):
-        from django.db import connection
-
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT billing_usage_partition(%s)", [start])
-            cursor.execute(
-                FILL,
-                {"cluster": cluster.pk, "first": first.pk, "second": second.pk, "start": start,
-                 "most": PER_TENANT_HOUR - 1},
-            )  # fmt: skip
     with clone.connect("postgres") as administrator:
+        administrator.execute("SELECT billing_usage_partition(%s)", [start])
+        administrator.execute("SET session_replication_role = replica")  # no key checks while it is filled
+        administrator.execute(
+            FILL,
+            {
+                "cluster": cluster.pk,
+                "first": first.pk,
+                "second": second.pk,
+                "start": start,
+                "most": PER_TENANT_HOUR - 1,
+            },
+        )
         administrator.execute("VACUUM ANALYZE billing_usagerecord")
 
 

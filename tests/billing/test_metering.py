@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -352,3 +353,54 @@ def test_summary_by_type(cluster: Cluster) -> None:
         [row] = capacity_by_type(Interval(T0, T0 + 2 * HOUR))
     assert row.cluster == node.cluster.slug
     assert (row.buckets["idle"], row.in_service, row.balance) == (16 * CARD_HOUR, 16 * CARD_HOUR, 0)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_conservation_of_a_random_fleet(cluster: Cluster, seed: int) -> None:
+    """Whatever pods come and go on whole, HAMi and MIG nodes, cordons included: each hour's buckets are its cards."""
+    rng = random.Random(seed)
+    tenant = make_tenant("vision")
+    claim_namespaces(cluster, tenant, ["mine"])
+    nodes = {
+        "whole": make_node(cluster, "whole-0", cards=4),
+        "hami": make_node(cluster, "hami-0", gpu_type=make_gpu_type("a100", 80_000), sharing="hami", cards=2),
+        "mig": make_node(cluster, "mig-0", sharing="mig", cards=2),
+    }
+    for number in range(12):
+        kind = rng.choice(list(nodes))
+        start = T0 + timedelta(seconds=rng.randrange(5 * 3600), milliseconds=rng.randrange(1000))
+        end = start + timedelta(seconds=rng.randrange(1, 4 * 3600)) if rng.random() < 0.7 else None
+        asks: dict[str, int] = {
+            "whole": {"gpu": 1},
+            "hami": {"gpu": 1, "gpumem": rng.randrange(1_000, 80_000), "gpucores": rng.randrange(1, 100)},
+            "mig": {"mig_1g_10gb": rng.randrange(1, 3)},
+        }[kind]
+        observe(
+            cluster,
+            pod_evidence(
+                f"p{number}",
+                namespace=rng.choice(["mine", "nobodys", "kube-system"]),
+                node=f"{kind}-0",
+                bound=start - timedelta(seconds=rng.randrange(900)) if rng.random() < 0.5 else None,
+                start=start,
+                end=end,
+                **asks,
+            ),
+        )
+        if number == 6:
+            set_watermark(cluster, T0 + 3 * HOUR)
+            meter_cluster(cluster.pk)
+    set_watermark(cluster, T0 + 9 * HOUR)
+    meter_cluster(cluster.pk)
+    assert meter_again(cluster.pk, Interval(T0, T0 + 9 * HOUR)).rows == 0
+    with system_scope("test"):
+        hours = list(CapacityHour.objects.all())
+        assert len(hours) == 3 * 9
+        assert [hour for hour in hours if hour.difference or hour.outside] == []
+        by_bucket = {
+            bucket: sum(UsageRecord.objects.filter(bucket=bucket).values_list("physical", flat=True))
+            for bucket in ("tenants", "starting", "unattributed", "overhead")
+        }
+        for bucket, physical in by_bucket.items():
+            assert physical == sum(getattr(hour, bucket) for hour in hours), bucket
+        assert sum(hour.in_service for hour in hours) == 8 * 9 * CARD_HOUR

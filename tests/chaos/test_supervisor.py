@@ -70,6 +70,8 @@ def instance() -> Iterator[Instance]:
     folder = Path(tempfile.mkdtemp(prefix="up-", dir=data_folder()))
     instance = Instance(folder)
     yield instance
+    if supervisor := instance.read_state().get("supervisor"):  # only where the test failed
+        Identity.from_json(supervisor).end(patience=60)
     for process in processes(instance):
         process.end()
     instance.postgres.stop()

@@ -17,7 +17,7 @@ from infra.models import Cluster
 from tests.cluster.backends import Backend, SimulatorBackend
 from tests.support.simulator import SimulatorProcess, simulated_fleet
 
-assert simulated_fleet  # a fixture, found by its name
+__all__ = ["simulated_fleet"]  # a fixture, found by its name
 
 _numbers = itertools.count(1)
 

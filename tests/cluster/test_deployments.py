@@ -9,6 +9,8 @@ import pytest
 
 from infra.kube.errors import NotFound
 from infra.models import AppliedObject, Cluster, Reservation
+from infra.services.claims import namespace_claim_set
+from portal.kernel.clock import utcnow
 from portal.kernel.models import WorkItem
 from portal.kernel.scoping import system_scope
 from tenants.models import DeploymentEvent, QuotaAllotment
@@ -19,9 +21,9 @@ from tenants.services.deployments import (
     deployment_scale,
     deployment_set_image,
 )
-from tests.support.estate import Estate, estate, work
+from tests.support.estate import ADMIN, Estate, estate, work
 from tests.support.simulator import SimulatorProcess
-from tests.support.tenants import CARD, TESTER
+from tests.support.tenants import CARD, TESTER, make_tenant
 from tests.unit.tenants.manifests import FLAT, manifest_data
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -340,6 +342,17 @@ def sliced(simulated_fleet: SimulatorProcess) -> Iterator[Estate]:
 
 def test_slices_are_asked_for_by_profile(sliced: Estate) -> None:
     profile = "1g.10gb"
+    # Somebody else's slices lie on the same nodes; only if they are of the same trust zone may ours join them.
+    deployment_apply(tenant=sliced.tenant, manifest=manifest_data("alone", share={"profile": profile}), actor=TESTER)
+    sliced.until(lambda: "trust zone" in sliced.deployment("alone").waiting, "the other zone")
+    deployment_delete(tenant=sliced.tenant, name="alone", actor=TESTER)
+    namespace_claim_set(
+        cluster=sliced.clusters[HEL],
+        namespace="team-course",
+        tenant_id=make_tenant("course", zone=sliced.tenant.zone.slug).pk,
+        valid_from=utcnow(),
+        actor=ADMIN,
+    )
     deployment_apply(tenant=sliced.tenant, manifest=manifest_data(share={"profile": profile}, replicas=2), actor=TESTER)
     sliced.until(sliced.ready, "Ready")
     for pod in sliced.objects(HEL, "Pod"):

@@ -119,7 +119,7 @@ def test_an_object_that_is_not_there_is_not_found_and_a_kind_that_is_not_served_
 def test_lists_come_in_pages_of_one_version(plane: Plane) -> None:
     for number in range(5):
         plane.client.apply(plane.config_map(f"c{number}", {"half": str(number % 2)}))
-    query = {"namespace": plane.namespace, "label_selector": "half"}
+    query: dict[str, Any] = {"namespace": plane.namespace, "label_selector": "half"}
     pages = list(plane.client.list_pages("v1", "ConfigMap", limit=2, **query))
     assert [len(page.items) for page in pages] == [2, 2, 1]
     assert len({page.resource_version for page in pages}) == 1

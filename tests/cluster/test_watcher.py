@@ -95,17 +95,21 @@ def watching(name: str = "one", **options: Any) -> Iterator[threading.Event]:
         assert not thread.is_alive(), "the watcher does not end"
 
 
-def start_process() -> subprocess.Popen[bytes]:
-    command = [sys.executable, str(ROOT / "manage.py"), "watch", "--name", f"p-{uuid.uuid4().hex[:6]}"]
-    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "portal.settings.testing"}
-    return subprocess.Popen(command, env=environment, cwd=ROOT, stderr=subprocess.DEVNULL)
-
-
 @contextmanager
-def process() -> Iterator[subprocess.Popen[bytes]]:
-    """``manage.py watch``, killed at the end if it still runs."""
-    running = start_process()
+def process(log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """``manage.py watch`` once it holds its targets; killed at the end if it still runs."""
+    name = f"p-{uuid.uuid4().hex[:6]}"
+    command = [sys.executable, str(ROOT / "manage.py"), "watch", "--name", name]
+    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "portal.settings.testing"}
+    with log.open("ab") as errors:
+        running = subprocess.Popen(command, env=environment, cwd=ROOT, stderr=errors)
+
+    def holds_them() -> bool:
+        assert running.poll() is None, f"the watcher ended at once:\n{log.read_text()[-3000:]}"
+        return WatchTarget.objects.filter(lease_owner=name).count() == 2
+
     try:
+        eventually(holds_them, 90)
         yield running
     finally:
         if running.poll() is None:
@@ -160,9 +164,9 @@ def test_pods_and_nodes_become_rows(scene: Scene) -> None:
     assert scene.cluster.last_seen_at is not None
 
 
-def test_a_killed_watcher_resumes_and_has_lost_nothing(scene: Scene) -> None:
+def test_a_killed_watcher_resumes_and_has_lost_nothing(scene: Scene, tmp_path: Path) -> None:
     """An outage within the history: what happened meanwhile is told, and the span goes on."""
-    with process() as first:
+    with process(tmp_path / "first.log") as first:
         uid, other = scene.pod("a"), scene.pod("b")
         eventually(lambda: seen_running(uid) and seen_running(other))
         first.send_signal(signal.SIGKILL)
@@ -170,7 +174,7 @@ def test_a_killed_watcher_resumes_and_has_lost_nothing(scene: Scene) -> None:
     scene.delete("a", uid)
     late = scene.pod("c")
     expire_leases()
-    with process() as second:
+    with process(tmp_path / "second.log") as second:
         eventually(lambda: seen_gone(uid) and seen_running(late))
         second.send_signal(signal.SIGTERM)
         assert second.wait(30) == 0

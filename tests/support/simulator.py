@@ -11,6 +11,7 @@ Use it in a conftest with `pytest_plugins = ["tests.support.simulator"]`, or imp
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -45,7 +46,9 @@ class SimulatedCluster:
 
     def sim(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """A call to the control endpoint `/sim/PATH` (see simulator/control.py); raises on an error answer."""
-        return self.call(method, f"/sim/{path}", body)[1]
+        code, answer = self.call(method, f"/sim/{path}", body)
+        assert code == 200, f"{method} /sim/{path} answered {code}: {answer}"
+        return dict(answer)
 
     def call(
         self, method: str, path: str, body: Any = None, *, observe: bool = False, media: str = "application/json"
@@ -64,8 +67,6 @@ class SimulatedCluster:
                 code, raw = answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             code, raw = error.code, error.read().decode()
-            if path.startswith("/sim/"):
-                raise AssertionError(f"{method} {path} answered {code}: {raw}") from error
         try:
             return code, json.loads(raw)
         except ValueError:
@@ -73,8 +74,6 @@ class SimulatedCluster:
 
     def context(self) -> ssl.SSLContext:
         """A TLS context that trusts this cluster alone."""
-        import base64
-
         config = yaml.safe_load(self.kubeconfig.read_text())
         ca = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
         return ssl.create_default_context(cadata=ca)

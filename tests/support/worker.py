@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from typing import Any
 
@@ -27,14 +28,13 @@ def main() -> None:
     from portal.kernel.models import WorkItem
     from portal.kernel.workqueue import run_item
 
-    print("ready", flush=True)
     while True:
         due = WorkItem.objects.filter(kind__in=arguments.kinds, next_attempt_at__isnull=False)
         for pk in due.order_by("next_attempt_at", "id").values_list("pk", flat=True):
             before = WorkItem.objects.values_list("lease_token", flat=True).get(pk=pk)
             outcome = run_item(pk)
             if WorkItem.objects.values_list("lease_token", flat=True).get(pk=pk) != before and arguments.once:
-                print("outcome", type(outcome).__name__, flush=True)
+                sys.stdout.write(f"outcome {type(outcome).__name__}\n")
                 return
         time.sleep(0.05)
 

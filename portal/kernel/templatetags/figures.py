@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 from django import template
 from django.utils.html import format_html
@@ -37,3 +39,9 @@ def amount(value: Decimal | None, currency: str = "") -> str:
         return "not known"
     places = MINOR_UNITS.get(currency, 2)
     return f"{grouped(quantize(value, places))}{THIN_SPACE}{currency}".rstrip(THIN_SPACE)
+
+
+@register.filter
+def item(mapping: Mapping[Any, Any], key: Any) -> Any:
+    """The value of a key that is a variable; a dash where there is none."""
+    return mapping.get(key, "–")

@@ -75,9 +75,9 @@ def snapshot(*clusters: Cluster) -> Snapshot:
 
 def ask(replicas: int = 1, count: int = 1, selectors: tuple[str, ...] = (), share: Any = None, **more: Any) -> Request:
     member = MemberSpec(devices=(DeviceRequest("gpu", count, selectors, share),))
-    return Request(
-        **({"name": "d", "replicas": replicas, "engines": (EngineSpec("e", (member,)),), "zone": "z1"} | more)
-    )
+    engines = (EngineSpec("e", (member,)),)
+    fields: dict[str, Any] = {"name": "d", "replicas": replicas, "engines": engines, "zone": "z1"}
+    return Request(**(fields | more))
 
 
 def rules(plan: Plan) -> dict[tuple[str, str | None], Rule]:
@@ -156,7 +156,7 @@ def test_selector_and_label_edits_evict_nothing() -> None:
     request = ask(3, existing=kept, cluster_selector={"x": "y"}, allowed_sites=frozenset(), quota_free={})
     plan = place(fleet, request)
     assert plan.retained == kept
-    assert plan.removals == plan.placements == plan.explanations == ()
+    assert (len(plan.removals), len(plan.placements), len(plan.explanations)) == (0, 0, 0)
 
 
 def test_no_execute_removes_and_the_replica_is_placed_elsewhere() -> None:
@@ -470,6 +470,21 @@ def test_quota_is_by_type_and_another_type_will_do() -> None:
     assert "needs 1 card of l40s, the quota has 0.5 card left (short by 0.5 card)" in sentences[1]
     assert place(fleet, ask(4, quota_free={})).short == 4
     assert place(fleet, ask(4, quota_free=None)).short == 0
+
+
+def test_quota_holds_for_all_pods_of_a_replica() -> None:
+    gang = (EngineSpec("e", (pods(1, 2, Role.LEADER), pods(2, 2))),)
+    fleet = snapshot(cluster("c", whole("big", (8,)), whole("small", (8,), "l40s")))
+    request = ask(2, engines=gang, quota_free={"l40s": 5_000_000, "h100": 6_000_000})
+    plan = place(fleet, request)
+    assert [p.millionths for p in plan.placements] == [{"h100": 6_000_000}]
+    assert plan.short == 1
+    mixed = (gang[0], EngineSpec("f", (pods(1, 2),)))
+    plan = place(fleet, ask(1, engines=mixed, quota_free={"l40s": 2_000_000, "h100": 6_000_000}))
+    assert only(plan).millionths == {"l40s": 2_000_000, "h100": 6_000_000}
+    plan = place(fleet, ask(1, engines=mixed, quota_free={"h100": 7_000_000}))
+    assert rules(plan) == {("c", "big"): Rule.QUOTA, ("c", "small"): Rule.QUOTA}
+    assert "does not hold all pods of a replica" in plan.explanations[0].sentence
 
 
 def test_a_price_that_is_too_high_refuses_a_pool_in_its_own_words() -> None:

@@ -71,8 +71,12 @@ def pools(draw: st.DrawFn, name: str) -> Pool:
             nodes.append(Node.hami(f"n{number}", cards, cpu_millis=cpu, unusable=why))
             continue
         count = draw(st.integers(0, 8))
-        what = {"devices": {"gpu": count}} if sharing is Sharing.WHOLE else {"mig": {"1g.10gb": count, "3g.40gb": 1}}
-        vector = FreeVector.of(**what, cpu_millis=cpu, zone=draw(st.sampled_from(["", "z1", "z2"])))
+        vector = FreeVector.of(
+            devices={"gpu": count} if sharing is Sharing.WHOLE else {},
+            mig={"1g.10gb": count, "3g.40gb": 1} if sharing is Sharing.MIG else {},
+            cpu_millis=cpu,
+            zone=draw(st.sampled_from(["", "z1", "z2"])),
+        )
         nodes.append(Node(f"n{number}", vector, unusable=why))
     return Pool(name, (entry(kind),), sharing, tuple(nodes), zone=draw(st.sampled_from(["", "", "z1", "z2"])))
 
@@ -152,7 +156,7 @@ def grants(plan: Plan) -> Iterator[tuple]:  # type: ignore[type-arg]
                     yield placement, engine, pod, grant
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(fleets(), requests())
 def test_nothing_is_given_twice_or_to_the_wrong_place(fleet: Snapshot, request: Request) -> None:
     plan = place(fleet, request)
@@ -202,7 +206,7 @@ def test_nothing_is_given_twice_or_to_the_wrong_place(fleet: Snapshot, request: 
         assert all(amount <= request.quota_free.get(gpu_type, 0) for gpu_type, amount in usage.items())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(fleets(), requests())
 def test_every_replica_is_whole_and_every_refusal_has_a_reason(fleet: Snapshot, request: Request) -> None:
     plan = place(fleet, request)
@@ -234,7 +238,7 @@ def test_every_replica_is_whole_and_every_refusal_has_a_reason(fleet: Snapshot, 
             assert explanation.rule is not Rule.RANKED
 
 
-def _members(engine, spec, copy):  # type: ignore[no-untyped-def]
+def _members(engine, spec, copy):
     mine = iter([p for p in engine.pods if p.copy == copy])
     for member in spec.members:
         for _ in range(member.pods):

@@ -118,7 +118,8 @@ def test_quota_and_access(cluster: SimulatedCluster) -> None:
     _, body = replay(cluster, "api-quota-403.json")
     assert body == recorded("api-quota-403.json")
     status = wait_for(
-        lambda: cluster.call("GET", "/api/v1/namespaces/quota/resourcequotas/gpu")[1].get("status"), "the quota's status"
+        lambda: cluster.call("GET", "/api/v1/namespaces/quota/resourcequotas/gpu")[1].get("status"),
+        "the quota's status",
     )
     assert status == {"hard": {"requests.nvidia.com/gpu": "2"}, "used": {"requests.nvidia.com/gpu": "1"}}
     code, body = cluster.call("POST", "/api/v1/namespaces/quota/pods", first, observe=True)

@@ -74,7 +74,9 @@ def test_an_identical_apply_changes_nothing(whole: Client) -> None:
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": {"name": "gpu", "namespace": ns},
-        "spec": {"hard": {"requests.nvidia.com/gpu": "2", "requests.nvidia.com/gpumem": "20000", "limits.cpu": "1000m"}},
+        "spec": {
+            "hard": {"requests.nvidia.com/gpu": "2", "requests.nvidia.com/gpumem": "20000", "limits.cpu": "1000m"}
+        },
     }
     whole.apply(body)
     quota = whole.kind("ResourceQuota")
@@ -327,7 +329,14 @@ def test_too_old_a_version(fresh_simulator: SimulatorProcess, tmp_path: Any) -> 
     code, line = client.cluster.call("GET", path)
     assert code == 200
     assert line["type"] == "ERROR"
-    wanted = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Expired", "code": 410}
+    wanted = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "reason": "Expired",
+        "code": 410,
+    }
     assert {**line["object"], "message": ""} == {**wanted, "message": ""}
     assert line["object"]["message"].startswith("too old resource version: 1 (")
     with pytest.raises(ApiException) as gone:

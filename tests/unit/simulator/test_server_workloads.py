@@ -69,7 +69,9 @@ def test_a_full_quota_holds_up_a_surge_and_says_so(whole: Client) -> None:
 
     row = wait_for(refused, "the condition ReplicaFailure")
     assert row["reason"] == "FailedCreate"
-    assert "exceeded quota: gpu, requested: requests.nvidia.com/gpu=1, used: requests.nvidia.com/gpu=1" in row["message"]
+    assert (
+        "exceeded quota: gpu, requested: requests.nvidia.com/gpu=1, used: requests.nvidia.com/gpu=1" in row["message"]
+    )
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
     whole.apply(deployment("web", ns, image="example.invalid/web:2", limits={"nvidia.com/gpu": "1"}, strategy=rolling))
     wait_for(lambda: settled(whole, ns, "web"), "the roll-out without surge")
@@ -230,7 +232,9 @@ def test_limit_range_fills_in_what_a_quota_asks_for(whole: Client) -> None:
         whole.pods.create(body=pod("b", limits={"cpu": "5"}), namespace=ns)
     service = {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}
     whole.kind("Service").create(body=service, namespace=ns)
-    with pytest.raises(ForbiddenError, match="exceeded quota: all, requested: count/services=1, used: count/services=1"):
+    with pytest.raises(
+        ForbiddenError, match="exceeded quota: all, requested: count/services=1, used: count/services=1"
+    ):
         whole.kind("Service").create(body={**service, "metadata": {"name": "t"}}, namespace=ns)
 
 

@@ -69,6 +69,7 @@ def said(rule: Rule, pool: str = "a") -> Explanation:
         ([Rule.SITE, Rule.CAPACITY], "NoCapacity"),
         ([Rule.SELECTOR_ERROR, Rule.SELECTOR], "SelectorError"),
         ([Rule.SELECTOR], "NoMatchingDevice"),
+        ([Rule.SHARING, Rule.ZONE], "OtherTrustZone"),
         ([Rule.SITE, Rule.NOT_READY], "NoCluster"),
         ([], "NoCluster"),
     ],

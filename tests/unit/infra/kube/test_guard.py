@@ -13,6 +13,7 @@ from infra.kube.client import KubeClient
 from infra.kube.kubeconfig import Credentials
 from infra.models import Cluster, Site
 from portal.kernel import crypto
+from portal.kernel.scoping import system_scope
 from tests.unit.infra.kube.recorded import Replay, canned, serve
 
 pytestmark = pytest.mark.django_db
@@ -69,7 +70,8 @@ def test_a_client_made_before_the_switch_writes_nothing_after_it(
         client = KubeClient(Credentials(server=replay.url), name="eu-1", cluster_id=cluster.pk)
         rows = Cluster.objects.filter(pk=cluster.pk)
         if change is None:
-            rows.delete()
+            with system_scope("test"):
+                rows.delete()
         else:
             rows.update(**change)
         assert cluster.writable, "the object in memory still says yes"

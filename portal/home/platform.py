@@ -1,0 +1,164 @@
+"""The platform's first pages: overview, work queue, audit."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.contrib import messages
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+
+from infra.models import Cluster
+from infra.selectors.claims import unmapped_namespaces
+from infra.selectors.clusters import cluster_list
+from infra.selectors.overview import pool_figures
+from portal.kernel import audit as trail
+from portal.kernel import workqueue
+from portal.kernel.actors import PLATFORM_ADMIN, PLATFORM_VIEWER, Actor
+from portal.kernel.conditions import get_condition
+from portal.kernel.models import AuditEvent, Heartbeat, WorkItem
+from portal.kernel.problems import BadRequest, NotFound
+from portal.kernel.web import actor_of, platform_page, system_render
+from tenants.models import ModelDeployment, Tenant
+
+PAGE = 50
+
+
+def _actor(request: HttpRequest) -> Actor:
+    actor = actor_of(request)
+    assert actor is not None  # platform_page has seen to it
+    return actor
+
+
+@require_safe
+@platform_page()
+def overview(request: HttpRequest) -> HttpResponse:
+    """What needs attention, then what there is."""
+
+    def context() -> dict[str, Any]:
+        clusters = list(cluster_list())
+        waiting = ModelDeployment.objects.filter(waiting_since__isnull=False, deleted_at__isnull=True)
+        return {
+            "attention": _attention(clusters),
+            "pools": pool_figures(clusters),
+            "clusters": clusters,
+            "tenants": Tenant.objects.count(),
+            "deployments": ModelDeployment.objects.filter(deleted_at__isnull=True).count(),
+            "waiting": waiting.select_related("tenant").defer("spec", "source").order_by("created_at")[:10],
+            "heartbeats": Heartbeat.objects.order_by("kind", "instance"),
+        }
+
+    return system_render(request, "platform overview", "home/platform.html", context)
+
+
+def _attention(clusters: list[Cluster]) -> list[tuple[str, str]]:
+    """(sentence, address) of each thing that somebody should look at."""
+    found: list[tuple[str, str]] = []
+    for cluster in clusters:
+        address = reverse("infra:cluster", args=[cluster.slug])
+        for kind in ("Reachable", "CredentialsValid", "PodsWatched", "NodesWatched"):
+            condition = get_condition(cluster.conditions, kind)
+            if condition is not None and condition.status == "False":
+                found.append((f"{cluster.slug}: {condition.message or condition.reason}", address))
+        if cluster.paused:
+            found.append((f"{cluster.slug} is paused: nothing is written to it.", address))
+    for row in unmapped_namespaces(clusters)[:5]:
+        if row.live:
+            found.append(
+                (
+                    f"Namespace {row.namespace} on {row.cluster} holds cards in {row.live} pods and is nobody's.",
+                    reverse("tenants:namespaces"),
+                )
+            )
+    stalled = WorkItem.objects.filter(stalled_at__isnull=False).count()
+    if stalled:
+        found.append((f"{stalled} items of the work queue fail again and again.", reverse("home:work")))
+    return found
+
+
+@require_safe
+@platform_page()
+def work(request: HttpRequest) -> HttpResponse:
+    """What the workers have to look at: failing first, then waiting."""
+
+    def context() -> dict[str, Any]:
+        rows = WorkItem.objects.filter(Q(next_attempt_at__isnull=False) | Q(lease_until__isnull=False))
+        return {
+            "stalled": WorkItem.objects.filter(stalled_at__isnull=False).order_by("-stalled_at")[:PAGE],
+            "rows": rows.order_by("-attempts", "next_attempt_at")[:PAGE],
+            "waiting": rows.count(),
+            "clusters": dict(Cluster.objects.values_list("pk", "slug")),
+            "may_change": _actor(request).is_platform(PLATFORM_ADMIN),
+        }
+
+    return system_render(request, "work queue", "home/work.html", context)
+
+
+@require_POST
+@platform_page(PLATFORM_ADMIN)
+def work_retry(request: HttpRequest, item_id: UUID) -> HttpResponse:
+    """Have an item looked at now, whatever its back-off says."""
+    item = WorkItem.objects.filter(pk=item_id).first()
+    if item is None:
+        raise NotFound("There is no such item.")
+    workqueue.mark(item.kind, item.object_id, cluster_id=item.cluster_id, tenant_id=item.tenant_id)
+    trail.record(
+        "work_retry",
+        actor=_actor(request),
+        tenant_id=item.tenant_id,
+        object_kind=item.kind,
+        object_id=item.object_id,
+        object_name="",
+    )
+    messages.success(request, "It is looked at now.")
+    return HttpResponseRedirect(reverse("home:work"), status=303)
+
+
+@require_safe
+@platform_page(PLATFORM_VIEWER)
+def audit(request: HttpRequest) -> HttpResponse:
+    """Who did what, everywhere, the newest first."""
+    search, outcome, cursor = (request.GET.get(name, "").strip() for name in ("q", "outcome", "cursor"))
+    chosen = {name: value for name, value in (("q", search), ("outcome", outcome)) if value}
+
+    def context() -> dict[str, Any]:
+        rows = AuditEvent.objects.all()
+        if search:
+            rows = rows.filter(
+                Q(actor_label__icontains=search)
+                | Q(verb__icontains=search)
+                | Q(object_name__icontains=search)
+                | Q(request_id=search)
+            )
+        if outcome:
+            rows = rows.filter(outcome=outcome)
+        if cursor:
+            try:
+                rows = rows.filter(id__lt=UUID(cursor))
+            except ValueError as error:
+                raise BadRequest(
+                    "This is no cursor that a page of this list gave. Start from the first page."
+                ) from error
+        found = list(rows.order_by("-id")[: PAGE + 1])
+        more, found = len(found) > PAGE, found[:PAGE]
+        return {
+            "rows": [(event, _told(event)) for event in found],
+            "tenants": dict(Tenant.objects.values_list("pk", "slug")),
+            "search": search,
+            "outcome": outcome,
+            "outcomes": AuditEvent.Outcome.choices,
+            "next_query": urlencode(chosen | {"cursor": str(found[-1].pk)}) if more else "",
+        }
+
+    return system_render(request, "platform audit", "home/audit.html", context)
+
+
+def _told(event: AuditEvent) -> str:
+    """Before and after as text, for the page."""
+    facts = {name: value for name, value in (("before", event.before), ("after", event.after)) if value is not None}
+    return json.dumps(facts, indent=1, ensure_ascii=False) if facts else ""
