@@ -133,7 +133,7 @@ def _decimal_exponent(text: str, suffix: str) -> int:
 def _error(text: str) -> QuantityError:
     shown = text if len(text) <= 64 else text[:61] + "..."
     return QuantityError(
-        f"{shown!r} is not a quantity: write a number and one of n u m k M G T P E Ki Mi Gi Ti Pi Ei "
+        f"{shown!r} is no Kubernetes quantity: write a number and one of n u m k M G T P E Ki Mi Gi Ti Pi Ei "
         "or an exponent, without spaces, e.g. 80Gi, 20k, 500m, 1e3"
     )
 

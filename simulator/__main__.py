@@ -32,7 +32,15 @@ _PR_SET_PDEATHSIG = 1
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to the whole program."""
+    """A server that leaves signals to the whole program, and tells when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Any:
@@ -51,7 +59,7 @@ class Running:
         for user, path in zip(pki.users, (self.kubeconfig, self.observe_kubeconfig), strict=True):
             pki.write_kubeconfig(path, self.url, user)
         config = uvicorn.Config(
-            App(cluster),  # type: ignore[arg-type]
+            App(cluster),
             ssl_certfile=pki.cert,
             ssl_keyfile=pki.key,
             lifespan="off",
@@ -143,8 +151,7 @@ async def _watch_parent(pid: int, stop: asyncio.Event) -> None:
 async def serve(arguments: argparse.Namespace) -> None:
     """Run until SIGTERM or SIGINT."""
     specs, timing, seed = _specs(arguments)
-    state_dir: Path = arguments.state_dir.resolve()
-    state_dir.mkdir(parents=True, exist_ok=True)
+    state_dir: Path = arguments.state_dir
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -167,8 +174,7 @@ async def serve(arguments: argparse.Namespace) -> None:
     if arguments.parent_pid:
         _die_with_parent(arguments.parent_pid)
         tasks.append(asyncio.create_task(_watch_parent(arguments.parent_pid, stop)))
-    while not all(row.server.started for row in running):
-        await asyncio.sleep(0.01)
+    await asyncio.gather(*(row.server.listening.wait() for row in running))
     ready = {
         row.cluster.spec.name: {
             "server": row.url,
@@ -177,7 +183,8 @@ async def serve(arguments: argparse.Namespace) -> None:
         }
         for row in running
     }
-    print(json.dumps({"ready": True, "clusters": ready}), flush=True)
+    sys.stdout.write(json.dumps({"ready": True, "clusters": ready}) + "\n")
+    sys.stdout.flush()
     waiting = asyncio.create_task(stop.wait())
     await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
     await _end(running, tasks)
@@ -202,6 +209,8 @@ async def _end(running: list[Running], tasks: list[asyncio.Task[Any]]) -> None:
 def main(argv: list[str] | None = None) -> int:
     """The program; returns its exit status."""
     arguments = _arguments(argv)
+    arguments.state_dir = arguments.state_dir.resolve()
+    arguments.state_dir.mkdir(parents=True, exist_ok=True)
     logging.basicConfig(level=arguments.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
@@ -209,7 +218,7 @@ def main(argv: list[str] | None = None) -> int:
         with contextlib.suppress(KeyboardInterrupt):
             _run(arguments)
     except (FleetError, saving.StateError) as error:
-        print(f"simulator: {error}", file=sys.stderr)
+        sys.stderr.write(f"simulator: {error}\n")
         return 2
     return 0
 

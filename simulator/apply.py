@@ -7,7 +7,7 @@ else owns it, and refuses to change what others own unless forced.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from simulator.errors import apply_conflict
 from simulator.fields import (
@@ -118,7 +118,7 @@ def apply(live: Obj | None, given: Obj, manager: str, subresource: str, force: b
     """The object after the manager applied `given` onto `live` (None: it does not exist yet).
 
     Raises ApiError 409 naming managers and fields. Defaults and validation come afterwards."""
-    given = strip_nulls(given)
+    given = cast("Obj", strip_nulls(given))
     given.get("metadata", {}).pop("managedFields", None)
     me: Manager = (manager, "Apply", given["apiVersion"], subresource)
     mine = fields_of(without_unowned(given))
@@ -144,13 +144,11 @@ def apply(live: Obj | None, given: Obj, manager: str, subresource: str, force: b
     owners.sets[me] = mine
     if mine.empty:
         del owners.sets[me]
-    elif before is None or not before.equals(mine) or me not in owners.times or live is None:
-        owners.times[me] = now
-    elif not compare(live, out).same:
+    elif live is None or before is None or not before.equals(mine) or not compare(live, out).same:
         owners.times[me] = now
     out.setdefault("metadata", {})
     set_rows(out, owners)
-    return out
+    return cast("Obj", out)
 
 
 def printed(who: Manager) -> str:
@@ -183,7 +181,8 @@ def merge(live: Any, given: Any, path: Path = ()) -> Any:
         if keys:
             left, right = indexed(live, keys), indexed(given, keys)
             if left is not None and right is not None:
-                return [_merge_item(left.get(key), right.get(key), path) for key in _order(list(left), list(right))]
+                order = _order(list(left), list(right))
+                return [_merge_item(left.get(key), right.get(key), path) for key in order]
         elif is_set(path):
             return [*live, *(item for item in given if item not in live)]
     return clone(given)
@@ -233,14 +232,13 @@ def _prune(value: Any, last: FieldSet, keep: FieldSet, path: Path) -> Any:
         keys = list_keys(path)
         out_list = []
         for item in value:
-            element = _element(item, keys, path)
-            node = last.children.get(element) if element else None
-            if element is None or node is None:
+            named = _element(item, keys, path)
+            mine = last.children.get(named) if named else None
+            others = keep.children.get(named) if named else None
+            if mine is None:
                 out_list.append(item)
-                continue
-            kept = keep.children.get(element)
-            if kept is not None and not kept.empty:
-                out_list.append(_prune(item, node, kept, path))
+            elif others is not None and not others.empty:
+                out_list.append(_prune(item, mine, others, path))
         return out_list
     return value
 

@@ -26,7 +26,8 @@ from simulator.objects import (
     uid_of,
     unix,
 )
-from simulator.registry import Options, Registry
+from simulator.options import Options
+from simulator.registry import Registry
 from simulator.schemas import kind_from_crd
 from simulator.store import Change, Store
 from simulator.watching import Hub

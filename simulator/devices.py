@@ -49,6 +49,7 @@ class NodeDevices:
                 count = int(value)
                 if not count or self.pool.mode == "hami":
                     continue
+                free: list[tuple[str, int | None]]
                 if name == WHOLE and self.pool.mode == "whole":
                     free = [(c.uuid, None) for c in self._healthy() if not self._taken(c.uuid, None, out)]
                 elif name.startswith(MIG_PREFIX) and self.pool.mode == "mig":

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import yaml
 
 from simulator.kinds import Obj
+
+T = TypeVar("T")
 
 MODES = ("whole", "hami", "mig", "none")
 
@@ -129,11 +132,11 @@ def _pool(row: Obj, where: str) -> Pool:
     return _made(Pool, row, where)
 
 
-def _made(of: Any, values: Obj, where: str) -> Any:
+def _made(of: Callable[..., T], values: Obj, where: str) -> T:
     try:
         return of(**values)
     except TypeError as error:
-        raise FleetError(f"{where}: {str(error).replace('__init__()', of.__name__)}") from error
+        raise FleetError(f"{where}: {str(error).replace('__init__()', '').strip()}") from error
 
 
 def uuid_from(*parts: str) -> str:

@@ -23,7 +23,7 @@ from simulator.fleet import FleetError
 from simulator.kinds import NAMESPACE, NODE
 from simulator.nodes import cards, node_names, node_object
 from simulator.objects import name_of, namespace_of
-from simulator.registry import Options
+from simulator.options import Options
 
 _SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", LEASES)
 

@@ -90,8 +90,8 @@ def rows_of(cluster: Cluster, devices: NodeDevices, now: float) -> list[Row]:
         gpu = card.pool.gpu
         assert gpu
         if card.instances:
-            for instance in card.instances:
-                out.append(_row(card, instance, holders.get((card.uuid, instance)), card.pool.mig.memory, now))
+            total = card.pool.mig.memory
+            out += [_row(card, i, holders.get((card.uuid, i)), total, now) for i in card.instances]
         elif devices.pool.mode == "hami":
             parts = shared.get(card.uuid, [])
             util = sum(busy(pod, now) * (cores or 100) / 100 for pod, _, cores in parts)

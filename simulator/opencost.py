@@ -85,7 +85,7 @@ def rows(runs: Iterable[Run], start: float, end: float, step: float) -> list[Row
         if run.start < end and (run.end is None or run.end > start):
             named.setdefault((run.namespace, run.pod), []).append(run)
     first = math.ceil(start / step) * step
-    points = [first + step * n for n in range(int(math.floor((end - first) / step)) + 1)] if end >= first else []
+    points = [first + step * n for n in range(math.floor((end - first) / step) + 1)] if end >= first else []
     out = []
     for same in named.values():
         seen = [p for p in points if any(r.start < p and (r.end is None or p <= r.end) for r in same)]

@@ -5,7 +5,7 @@ k8s.io/pod-security-admission."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from simulator.defaults import containers_of
 from simulator.errors import forbidden
@@ -55,38 +55,43 @@ def _baseline(spec: Obj) -> Iterator[str]:
 
 
 def _restricted(spec: Obj) -> Iterator[str]:
-    whole = spec.get("securityContext") or {}
-
-    def lacking(test: str) -> list[str]:
-        out = []
-        for container in containers_of(spec):
-            own = container.get("securityContext") or {}
-            if test == "escalation" and own.get("allowPrivilegeEscalation") is not False:
-                out.append(container["name"])
-            if test == "capabilities" and "ALL" not in ((own.get("capabilities") or {}).get("drop") or []):
-                out.append(container["name"])
-            if test == "root" and not own.get("runAsNonRoot", whole.get("runAsNonRoot")):
-                out.append(container["name"])
-            if test == "seccomp":
-                profile = own.get("seccompProfile") or whole.get("seccompProfile") or {}
-                if profile.get("type") not in ("RuntimeDefault", "Localhost"):
-                    out.append(container["name"])
-        return out
-
-    if names := lacking("escalation"):
+    if names := _lacking(spec, _may_escalate):
         yield (
             f"allowPrivilegeEscalation != false ({_named(names)} must set "
             "securityContext.allowPrivilegeEscalation=false)"
         )
-    if names := lacking("capabilities"):
+    if names := _lacking(spec, _keeps_capabilities):
         yield f'unrestricted capabilities ({_named(names)} must set securityContext.capabilities.drop=["ALL"])'
     bad = [v["name"] for v in spec.get("volumes") or [] if not (set(v) - {"name"}) <= _ALLOWED_VOLUMES]
     if bad:
         yield "restricted volume types (" + ", ".join(f'volume "{name}"' for name in bad) + ")"
-    if names := lacking("root"):
+    if names := _lacking(spec, _may_be_root):
         yield f"runAsNonRoot != true (pod or {_named(names)} must set securityContext.runAsNonRoot=true)"
-    if names := lacking("seccomp"):
+    if names := _lacking(spec, _without_seccomp):
         yield (
             f"seccompProfile (pod or {_named(names)} must set securityContext.seccompProfile.type to "
             '"RuntimeDefault" or "Localhost")'
         )
+
+
+def _lacking(spec: Obj, test: Callable[[Obj, Obj], bool]) -> list[str]:
+    """The containers for which the test (own security context, the pod's) holds."""
+    whole = spec.get("securityContext") or {}
+    return [c["name"] for c in containers_of(spec) if test(c.get("securityContext") or {}, whole)]
+
+
+def _may_escalate(own: Obj, _whole: Obj) -> bool:
+    return own.get("allowPrivilegeEscalation") is not False
+
+
+def _keeps_capabilities(own: Obj, _whole: Obj) -> bool:
+    return "ALL" not in ((own.get("capabilities") or {}).get("drop") or [])
+
+
+def _may_be_root(own: Obj, whole: Obj) -> bool:
+    return not own.get("runAsNonRoot", whole.get("runAsNonRoot"))
+
+
+def _without_seccomp(own: Obj, whole: Obj) -> bool:
+    profile = own.get("seccompProfile") or whole.get("seccompProfile") or {}
+    return profile.get("type") not in ("RuntimeDefault", "Localhost")

@@ -13,7 +13,7 @@ _FORM = re.compile(r"^([+-]?(?:\d+\.?\d*|\.\d+))(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[
 
 
 @lru_cache(maxsize=8192)
-def parse(text: str | int | float) -> Fraction:
+def parse(text: str | float) -> Fraction:
     """The value of a quantity; raises ValueError naming the text."""
     found = _FORM.match(str(text))
     if not found:
@@ -23,14 +23,14 @@ def parse(text: str | int | float) -> Fraction:
         )
     number, suffix = Fraction(found.group(1)), found.group(2)
     if suffix in _BINARY:
-        return number * 1024 ** _BINARY[suffix]
+        return Fraction(number * 1024 ** _BINARY[suffix])
     if suffix in _DECIMAL:
-        return number * Fraction(10) ** _DECIMAL[suffix]
-    return number * Fraction(10) ** int(suffix[1:])
+        return Fraction(number * Fraction(10) ** _DECIMAL[suffix])
+    return Fraction(number * Fraction(10) ** int(suffix[1:]))
 
 
 @lru_cache(maxsize=8192)
-def canonical(text: str | int | float) -> str:
+def canonical(text: str | float) -> str:
     """The text a server stores: the largest suffix of the same family that leaves a whole number."""
     found = _FORM.match(str(text))
     if not found:

@@ -12,11 +12,11 @@ from simulator import admission, defaults, deletion, validation
 from simulator.apply import apply, track_update
 from simulator.errors import already_exists, bad_request, conflict, not_found, not_in_schema, stale
 from simulator.kinds import NAMESPACE, NODE, POD, SERVICE, Kind, KindTable, Obj
-from simulator.objects import Ids, clone, is_deleting, name_of, namespace_of, rfc3339, uid_of
+from simulator.objects import Ids, clone, is_deleting, name_of, namespace_of, rfc3339, same, spec_of, uid_of
 from simulator.options import Options
 from simulator.patch import json_patch, merge_patch, strategic_patch
 from simulator.podsecurity import check_pod_security
-from simulator.resources import FINISHED, qos_class
+from simulator.resources import qos_class
 from simulator.schemas import prune, unknown_field, violations
 from simulator.store import Entry, Store
 
@@ -72,7 +72,7 @@ class Registry:
 
     def _opened(self, kind: Kind, namespace: str, body: Obj) -> Obj:
         """A copy of the body with kind and apiVersion in front, checked against the URL."""
-        if not isinstance(body, dict) or not isinstance(body.get("metadata", {}), dict):
+        if not isinstance(body.get("metadata", {}), dict):
             raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind})")
         for field_name, wanted in (("kind", kind.kind), ("apiVersion", kind.api_version)):
             given = body.get(field_name)
@@ -106,8 +106,8 @@ class Registry:
             meta.pop("managedFields", None)
         defaults.fill(obj)
         if track:
-            without_status = obj if kind in (NODE,) else {k: v for k, v in obj.items() if k != "status"}
-            blank = {k: v for k, v in kind.blank().items() if k != "status" or kind in (NODE,)}
+            without_status = obj if kind == NODE else {k: v for k, v in obj.items() if k != "status"}
+            blank = {k: v for k, v in kind.blank().items() if k != "status" or kind == NODE}
             track_update(blank, without_status, options.manager, "", self.now())
         admission.check_namespace(self.store, kind, obj)
         if kind == POD:
@@ -226,7 +226,7 @@ class Registry:
 
     def apply(self, kind: Kind, namespace: str, name: str, body: Obj, options: Options) -> tuple[Entry, bool]:
         """Server-side apply; returns the entry and whether it was created."""
-        if not isinstance(body, dict) or not body.get("apiVersion") or not body.get("kind"):
+        if not body.get("apiVersion") or not body.get("kind"):
             raise bad_request("an applied object must say its apiVersion and kind")
         given = self._opened(kind, namespace, body)
         if name_of(given) not in ("", name):

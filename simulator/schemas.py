@@ -88,30 +88,18 @@ def violations(kind: Kind, obj: Obj) -> None:
 
 
 def _broken(schema: Obj, value: Any, path: str) -> Iterator[FieldError]:
-    wanted = schema.get("type")
     if value is None:
         return
-    if wanted in _TYPES:
-        fits = isinstance(value, _TYPES[wanted]) and not (wanted != "boolean" and isinstance(value, bool))
-        if not fits and not (schema.get("x-kubernetes-int-or-string") and isinstance(value, int | str)):
-            why = f'{path} in body must be of type {wanted}: "{type(value).__name__}"'
-            yield bad_value(path, value, why)
-            return
+    wanted = schema.get("type")
+    if wanted in _TYPES and not _fits(schema, value, wanted):
+        yield bad_value(path, value, f'{path} in body must be of type {wanted}: "{type(value).__name__}"')
+        return
     if isinstance(value, dict):
-        for key in schema.get("required") or []:
-            if key not in value:
-                yield required(f"{path}.{key}" if path else key)
-        for key, below in (schema.get("properties") or {}).items():
-            if key in value and key != "metadata":
-                yield from _broken(below, value[key], f"{path}.{key}" if path else key)
-        free = schema.get("additionalProperties")
-        if isinstance(free, dict):
-            for key, item in value.items():
-                yield from _broken(free, item, f"{path}.{key}")
+        yield from _broken_object(schema, value, path)
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _broken(schema.get("items") or {}, item, f"{path}[{index}]")
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    elif isinstance(value, int | float) and not isinstance(value, bool):
         if "maximum" in schema and value > schema["maximum"]:
             yield bad_value(path, value, f"{path} in body should be less than or equal to {schema['maximum']}")
         if "minimum" in schema and value < schema["minimum"]:
@@ -119,3 +107,25 @@ def _broken(schema: Obj, value: Any, path: str) -> Iterator[FieldError]:
     if schema.get("enum") and value not in schema["enum"]:
         names = ", ".join(f'"{item}"' for item in schema["enum"])
         yield FieldError(path, "FieldValueNotSupported", f'Unsupported value: "{value}": supported values: {names}')
+
+
+def _fits(schema: Obj, value: Any, wanted: str) -> bool:
+    if schema.get("x-kubernetes-int-or-string"):
+        return isinstance(value, int | str)
+    return isinstance(value, _TYPES[wanted]) and (wanted == "boolean" or not isinstance(value, bool))
+
+
+def _broken_object(schema: Obj, value: Obj, path: str) -> Iterator[FieldError]:
+    front = f"{path}." if path else ""
+    for key in schema.get("required") or []:
+        if key not in value:
+            yield required(f"{front}{key}")
+    known = schema.get("properties") or {}
+    for key, below in known.items():
+        if key in value and (path or key != "metadata"):
+            yield from _broken(below, value[key], f"{front}{key}")
+    free = schema.get("additionalProperties")
+    if isinstance(free, dict):
+        for key, item in value.items():
+            if key not in known:
+                yield from _broken(free, item, f"{front}{key}")

@@ -6,9 +6,9 @@ from simulator.cluster import Cluster
 from simulator.errors import bad_request, method_not_allowed, not_simulated
 from simulator.kinds import NAMESPACE, POD, Obj
 from simulator.objects import name_of, namespace_of, rfc3339, rfc3339_micro, uid_of, unix
+from simulator.options import Options
 from simulator.patch import json_patch, merge_patch
 from simulator.reading import dumps
-from simulator.registry import Options
 from simulator.request import Request, Target
 from simulator.verbs import deletion, options_of, write
 

@@ -58,9 +58,11 @@ def check_change(kind: Kind, old: Obj, new: Obj) -> None:
         if old["spec"].get("selector") != new["spec"].get("selector"):
             problems.append(bad_value("spec.selector", new["spec"].get("selector"), "field is immutable"))
     elif kind.kind == "Job":
-        for field in ("selector", "template", "completionMode"):
-            if old["spec"].get(field) != new["spec"].get(field):
-                problems.append(bad_value(f"spec.{field}", new["spec"].get(field), "field is immutable"))
+        problems += [
+            bad_value(f"spec.{field}", new["spec"].get(field), "field is immutable")
+            for field in ("selector", "template", "completionMode")
+            if old["spec"].get(field) != new["spec"].get(field)
+        ]
     elif kind.kind == "Pod" and _frozen(old) != _frozen(new):
         problems.append(
             prohibited(
@@ -120,7 +122,7 @@ def _key_holds(key: str) -> bool:
     return bool(_NAME_PART.fullmatch(name)) and len(name) <= 63
 
 
-def _labels(where: str, labels: dict[str, str]) -> list[FieldError]:
+def _labels(where: str, labels: Obj) -> list[FieldError]:
     problems = []
     for key, value in labels.items():
         if not _key_holds(key):

@@ -8,8 +8,9 @@ from simulator.access import success
 from simulator.errors import bad_request, method_not_allowed
 from simulator.kinds import CRD, NAMESPACE, Obj
 from simulator.objects import name_of, namespace_of, uid_of
+from simulator.options import Options
 from simulator.reading import dumps, predicate
-from simulator.registry import Options, Registry
+from simulator.registry import Registry
 from simulator.request import Request, Target, delete_options
 from simulator.store import Entry
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from simulator.errors import bad_request, too_old
 from simulator.kinds import Kind, Obj
@@ -46,7 +46,7 @@ class Hub:
                 event.set()
         return self.open
 
-    async def stream(self, request: Request, target: Target, bookmark_every: float) -> AsyncIterator[bytes]:
+    async def stream(self, request: Request, target: Target, bookmark_every: float) -> AsyncGenerator[bytes, None]:
         """The lines of one watch. Raises WatchCut when it is cut off."""
         watch = _Watch(self.store, request, target)
         event = asyncio.Event()
@@ -100,7 +100,7 @@ class _Watch:
         self.metadata_only = request.metadata_only
         self.bookmarks = request.flag("allowWatchBookmarks")
         self.initial = request.flag("sendInitialEvents")
-        self.timeout: float = request.number("timeoutSeconds") or random.randint(1800, 3600)
+        self.timeout: float = request.number("timeoutSeconds") or random.uniform(1800, 3600)  # noqa: S311  only spreads the ends
         self.failed = False
         text = request.query.get("resourceVersion", "")
         if text and not text.isdigit():

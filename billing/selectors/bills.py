@@ -1,22 +1,20 @@
-"""Bills, their lines, what a line is made of, and the state of the close."""
+"""Bills, their lines, and what blocks a close. What a line is made of: ``billing.selectors.lines``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
-from uuid import UUID
 
-from django.db import connection
 from django.db.models import Count, QuerySet, Sum
 
 from billing.drawing import Charges, digest, draw
 from billing.locks import last_usage_seq
-from billing.models import Bill, BillingPeriod, BillLine, Bucket, DeviceAllocation, Issuer, MeterProgress
+from billing.models import Bill, BillingPeriod, BillLine, Issuer, MeterProgress
 from billing.rating import Line
 from billing.selectors.charges import Delimiters, charges_of, delimiters_of, previous_closed, tenants_billed_by
+from billing.selectors.periods import periods_known
 from infra.models import Cluster
-from portal.kernel.clock import Interval, hour_start
+from portal.kernel.clock import Interval
 
 
 def bills() -> QuerySet[Bill]:
@@ -27,72 +25,6 @@ def bills() -> QuerySet[Bill]:
 def bill_lines(bill: Bill) -> QuerySet[BillLine]:
     """The lines in print order."""
     return BillLine.objects.filter(bill=bill).select_related("gpu_type", "rate").order_by("position")
-
-
-@dataclass(frozen=True, slots=True)
-class LineAllocation:
-    """An allocation's part in a line. ``charged``: millionths of a card × milliseconds; ``allocation`` is None for
-    reserved idle time, which belongs to a node."""
-
-    allocation: DeviceAllocation | None
-    node_id: UUID | None
-    first: datetime
-    last: datetime
-    milliseconds: int
-    charged: int
-    revisions: int
-
-
-def bill_line_allocations(line: BillLine) -> list[LineAllocation]:
-    """What a line is made of, found by its predicate; Σ of the parts is the line's quantity. Within its scope.
-
-    Args:
-        line: with its ``bill``.
-    """
-    bill = line.bill
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT allocation_id, node_id, min(slot), max(hour), sum(milliseconds), sum(charged), max(revision)
-            FROM billing_usagerecord
-            WHERE tenant_id = %(tenant)s AND hour >= %(first_hour)s AND hour < %(end)s
-                AND slot >= %(start)s AND slot < %(end)s AND seq > %(after)s AND seq <= %(upto)s
-                AND deployment_id IS NOT DISTINCT FROM %(deployment)s AND cost_code = %(code)s
-                AND (%(idle)s OR deployment_id IS NOT NULL OR namespace = %(namespace)s)
-                AND gpu_type_id IS NOT DISTINCT FROM %(type)s AND sharing = %(sharing)s AND profile = %(profile)s
-                AND bucket = %(bucket)s
-            GROUP BY allocation_id, node_id
-            HAVING sum(milliseconds) <> 0 OR sum(charged) <> 0
-            ORDER BY min(slot), allocation_id
-            """,
-            {
-                "tenant": line.tenant_id,
-                "first_hour": hour_start(line.charge_from),
-                "start": line.charge_from,
-                "end": line.charge_to,
-                "after": bill.seq_after if line.correction else 0,
-                "upto": bill.seq_upto,
-                "deployment": line.deployment_id,
-                "code": line.cost_code,
-                "idle": line.kind == BillLine.Kind.IDLE,
-                "namespace": line.namespace,
-                "type": line.gpu_type_id,
-                "sharing": line.sharing,
-                "profile": line.profile,
-                "bucket": Bucket.IDLE if line.kind == BillLine.Kind.IDLE else Bucket.TENANTS,
-            },
-        )
-        rows = cursor.fetchall()
-    known = {
-        row.pk: row
-        for row in DeviceAllocation.objects.filter(pk__in=[row[0] for row in rows if row[0]]).select_related(
-            "node", "cluster"
-        )
-    }
-    return [
-        LineAllocation(known.get(pk), node, first, last, int(ms), int(charged), revision)
-        for pk, node, first, last, ms, charged, revision in rows
-    ]
 
 
 def bill_is_reproducible(bill: Bill) -> bool:
@@ -124,7 +56,7 @@ def period_states(issuer: Issuer) -> list[PeriodState]:
         .annotate(bills=Count("id"), sum_total=Sum("total"))
     }
     states = []
-    for period in BillingPeriod.objects.filter(issuer=issuer).order_by("-starts_at"):
+    for period in reversed(periods_known(issuer)):
         behind = [] if period.state == BillingPeriod.State.CLOSED else clusters_behind(period)
         states.append(PeriodState(period, *totals.get(period.pk, (0, Decimal(0))), tuple(behind)))
     return states

@@ -88,7 +88,7 @@ def bill_preview(tenant_id: UUID, *, now: datetime | None = None) -> Preview | N
     found = charges_of(issuer, bounds, tenant_ids=[tenant_id]).get(tenant_id, Charges(()))
     drawn = draw(found, issuer.currency)
     late = sum(1 for line in found.late if line.is_priced)
-    return Preview(issuer, month, drawn, late, running_usage(tenant_id, issuer, since=month.start))
+    return Preview(issuer, month, drawn, late, running_usage(tenant_id, issuer, since=month.start, before=month.end))
 
 
 def current_period(issuer: Issuer, now: datetime) -> Interval:

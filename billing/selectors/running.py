@@ -29,11 +29,14 @@ class Running:
     known_until: datetime | None
 
 
-def running_usage(tenant_id: UUID, issuer: Issuer, *, since: datetime | None = None) -> Running:
+def running_usage(
+    tenant_id: UUID, issuer: Issuer, *, since: datetime | None = None, before: datetime | None = None
+) -> Running:
     """The tenant's charges from each cluster's last final hour to its watermark. Within a scope of the tenant.
 
     Args:
         since: nothing before this instant (the start of the period).
+        before: nothing from this instant on (its end).
     """
     rates = stored_rates(issuer)
     edges = {edge for rate in rates for edge in (rate.valid_from, rate.valid_to) if edge is not None}
@@ -50,6 +53,8 @@ def running_usage(tenant_id: UUID, issuer: Issuer, *, since: datetime | None = N
         rows = rows.filter(ended_at__isnull=True) | rows.filter(ended_at__gt=min(finals))
     for row in rows:
         until = known.get(row.cluster_id)
+        if until is not None and before is not None:
+            until = min(until, before)
         start = max(filter(None, (row.started_at, final.get(row.cluster_id), since)))
         if until is None or start >= until:
             continue

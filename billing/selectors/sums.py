@@ -32,6 +32,27 @@ class Part:
     upto: int
 
 
+@dataclass(frozen=True, slots=True)
+class Only:
+    """Narrows sums; what is empty or None does not. ``namespace`` means pods of no deployment."""
+
+    deployment_id: UUID | None = None
+    namespace: str = ""
+    gpu_type_id: UUID | None = None
+    sharing: str = ""
+
+    @property
+    def condition(self) -> str:
+        """SQL with named parameters, one for each field that is set."""
+        parts = [f"AND {name} = %({name})s" for name in ("deployment_id", "gpu_type_id", "sharing") if getattr(self, name)]
+        if self.namespace:
+            parts.append("AND namespace = %(namespace)s AND deployment_id IS NULL")
+        return " ".join(parts)
+
+
+EVERYTHING = Only()
+
+
 @dataclass(slots=True)
 class Sums:
     """What was used: held, and reserved but idle."""
@@ -46,6 +67,8 @@ def usage_sums(
     rates: Sequence[Rate],
     *,
     tenant_ids: Collection[UUID] | None = None,
+    only: Only = EVERYTHING,
+    subjects: bool = True,
 ) -> dict[UUID, Sums]:
     """Charged usage by tenant, summed by SQL. Needs a scope that covers the tenants.
 
@@ -53,19 +76,23 @@ def usage_sums(
         edges: where the sums are cut (usage must be cut there already): rates, days.
         rates: only to know whether the shape of devices matters (it does where a GPU rate includes host resources).
         tenant_ids: only these tenants; ``None``: all that the scope shows.
+        only: narrows what is summed.
+        subjects: whether deployments, namespaces and cost codes are kept apart (else they are empty).
     """
     segments = segments_of(edges, part.window)
     shapes = any(rate.included_cpu_millicores is not None or rate.included_memory_mib is not None for rate in rates)
     shape = "share, cpu_millicores, host_memory_mib" if shapes else "0, 0, 0"
+    subject = "deployment_id, namespace, cost_code" if subjects else "NULL::uuid, '', ''"
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
-            SELECT tenant_id, bucket, deployment_id, namespace, cost_code, gpu_type_id, sharing, profile,
+            SELECT tenant_id, bucket, {subject}, gpu_type_id, sharing, profile,
                 width_bucket(slot, %(edges)s::timestamptz[]), {shape}, sum(milliseconds), sum(charged)
             FROM billing_usagerecord
             WHERE hour >= %(first_hour)s AND slot >= %(start)s AND hour < %(end)s AND slot < %(end)s
                 AND seq > %(after)s AND seq <= %(upto)s AND bucket IN ('{Bucket.TENANTS}', '{Bucket.IDLE}')
                 AND {"tenant_id = ANY(%(tenants)s)" if tenant_ids is not None else "tenant_id IS NOT NULL"}
+                {only.condition}
             GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9{", 10, 11, 12" if shapes else ""}
             HAVING sum(milliseconds) <> 0 OR sum(charged) <> 0
             """,  # noqa: S608  # constants only; values are parameters
@@ -77,6 +104,10 @@ def usage_sums(
                 "after": part.after,
                 "upto": part.upto,
                 "tenants": list(tenant_ids) if tenant_ids is not None else None,
+                "deployment_id": only.deployment_id,
+                "namespace": only.namespace,
+                "gpu_type_id": only.gpu_type_id,
+                "sharing": only.sharing,
             },
         )
         rows = cursor.fetchall()

@@ -7,7 +7,6 @@ lower number was waited for (:mod:`billing.locks`). What comes later is on the n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from uuid import UUID
 
 from billing.drawing import Charges, digest, draw, minor
@@ -16,6 +15,7 @@ from billing.models import Bill, BillingPeriod, BillLine, Issuer, MeterProgress,
 from billing.rating import DrawnUp, Line
 from billing.selectors.bills import clusters_behind
 from billing.selectors.charges import charges_of, delimiters_of, tenants_billed_by
+from billing.selectors.periods import closes_at
 from billing.services.periods import periods_ensure
 from infra.models import GPUType
 from portal.kernel import audit
@@ -120,11 +120,6 @@ def _make_bills(period: BillingPeriod, tenant_ids: list[UUID], upto: int, actor:
             after={"bills": len(bills), "seq_upto": upto},
         )
         return Closed(row, len(bills))
-
-
-def closes_at(period: BillingPeriod, issuer: Issuer) -> datetime:
-    """From when the period can be closed: its end and the grace for late evidence."""
-    return period.ends_at + timedelta(hours=issuer.grace_hours)
 
 
 def _refuse_early(period: BillingPeriod) -> None:

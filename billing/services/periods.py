@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from django.db import connection
-
 from billing.models import BillingPeriod, Issuer
-from portal.kernel.clock import Period, next_period, period_of, utcnow
+from billing.selectors.periods import months_until
+from portal.kernel.clock import Period, period_of, utcnow
 
 
 def period_ensure(issuer: Issuer, instant: datetime) -> BillingPeriod:
@@ -18,25 +17,12 @@ def period_ensure(issuer: Issuer, instant: datetime) -> BillingPeriod:
 
 def periods_ensure(issuer: Issuer, *, now: datetime | None = None) -> list[BillingPeriod]:
     """All periods from the first usage (or now) to the current one, the oldest first."""
-    now = now or utcnow()
-    period = period_of(min(first_usage() or now, now), issuer.time_zone)
-    wanted = [period]
-    while period.end <= now:
-        period = next_period(period)
-        wanted.append(period)
+    wanted = months_until(issuer, now or utcnow())
     known = {(row.year, row.month): row for row in BillingPeriod.objects.filter(issuer=issuer)}
     for one in wanted:
         if (one.year, one.month) not in known:
             known[one.year, one.month] = _store(issuer, one)
     return sorted(known.values(), key=lambda row: row.starts_at)
-
-
-def first_usage() -> datetime | None:
-    """The first hour that usage is recorded for, of any cluster."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT min(metered_from) FROM billing_meterprogress")
-        row = cursor.fetchone()
-        return row[0] if row else None
 
 
 def _store(issuer: Issuer, period: Period) -> BillingPeriod:

@@ -41,9 +41,9 @@ def hami_fraction(memory_mib: int, cores: int, physical_mib: int) -> Fraction:
     pass the card's physical memory. Raises ValueError for a card without memory or a negative amount.
     """
     if physical_mib <= 0:
-        raise ValueError(f"physical memory of the card is {physical_mib} MiB: the share cannot be known without it")
+        raise ValueError(f"no share of a card of {physical_mib} MiB: the physical memory of the card is needed")
     if memory_mib < 0 or cores < 0:
-        raise ValueError(f"a share of {memory_mib} MiB and {cores} cores: amounts cannot be negative")
+        raise ValueError(f"no share of {memory_mib} MiB and {cores} % of the cores: amounts cannot be negative")
     share = max(Fraction(memory_mib, physical_mib), Fraction(cores, 100))
     return min(Fraction(1), max(_LEAST, share))
 

@@ -67,14 +67,14 @@ def _attention(clusters: list[Cluster]) -> list[tuple[str, str]]:
                 found.append((f"{cluster.slug}: {condition.message or condition.reason}", address))
         if cluster.paused:
             found.append((f"{cluster.slug} is paused: nothing is written to it.", address))
-    for row in unmapped_namespaces(clusters)[:5]:
-        if row.live:
-            found.append(
-                (
-                    f"Namespace {row.namespace} on {row.cluster} holds cards in {row.live} pods and is nobody's.",
-                    reverse("tenants:namespaces"),
-                )
-            )
+    found += [
+        (
+            f"Namespace {row.namespace} on {row.cluster} holds cards in {row.live} pods and is nobody's.",
+            reverse("tenants:namespaces"),
+        )
+        for row in unmapped_namespaces(clusters)[:5]
+        if row.live
+    ]
     stalled = WorkItem.objects.filter(stalled_at__isnull=False).count()
     if stalled:
         found.append((f"{stalled} items of the work queue fail again and again.", reverse("home:work")))

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from simulator.cluster import Cluster
 from simulator.errors import ApiError
-from simulator.registry import Options
+from simulator.options import Options
 from simulator.store import Change
 
 log = logging.getLogger("simulator")

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 from simulator.cluster import Cluster
 from simulator.controllers.base import Controller, Key
+from simulator.deletion import FOREGROUND, ORPHAN
 from simulator.errors import ApiError
 from simulator.kinds import EVENT, LEASE, Kind, Obj
 from simulator.objects import is_deleting, name_of, namespace_of, uid_of
-from simulator.registry import FOREGROUND, ORPHAN, Options
+from simulator.options import Options
 from simulator.store import Change
 
 Place = tuple[Kind, str, str]

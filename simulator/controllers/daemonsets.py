@@ -11,7 +11,7 @@ from simulator.controllers.workloads import create_pod, delete_pod, is_ready, po
 from simulator.errors import ApiError
 from simulator.kinds import DAEMON_SET, NODE, POD, Obj
 from simulator.objects import controller_of, is_deleting, name_of, namespace_of
-from simulator.registry import Options
+from simulator.options import Options
 from simulator.resources import FINISHED
 from simulator.store import Change
 

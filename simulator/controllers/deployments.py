@@ -21,7 +21,7 @@ from simulator.objects import (
     uid_of,
     unix,
 )
-from simulator.registry import Options
+from simulator.options import Options
 from simulator.store import Change
 
 COMPONENT = "deployment-controller"
@@ -286,7 +286,7 @@ class Deployments(Controller):
         row = condition(obj, "Progressing")
         if row is None or row["reason"] == "ProgressDeadlineExceeded":
             return 0.0
-        left = unix(row["lastUpdateTime"]) + obj["spec"]["progressDeadlineSeconds"] - self.now
+        left = unix(row["lastUpdateTime"]) + float(obj["spec"]["progressDeadlineSeconds"]) - self.now
         if left > 0:
             return left + 0.5
         text = f'ReplicaSet "{set_name}" has timed out progressing.'

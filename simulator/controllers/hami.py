@@ -15,7 +15,7 @@ from simulator.controllers.scheduler import Choice, Scheduler
 from simulator.defaults import containers_of
 from simulator.kinds import NODE, POD, Obj
 from simulator.objects import annotations_of, name_of, namespace_of
-from simulator.registry import Options
+from simulator.options import Options
 from simulator.resources import holds, of_container, of_pod, whole
 from simulator.store import Change
 
@@ -95,13 +95,14 @@ class HamiScheduler(Scheduler):
                 yield namespace_of(pod), name_of(pod)
 
     def reconcile(self, key: Key) -> float | None:
-        pod = self.registry.find(POD, *key)
+        namespace, name = key
+        pod = self.registry.find(POD, namespace, name)
         if pod is not None and pod["spec"].get("nodeName") and annotations_of(pod).get(PHASE) == "allocating":
             # the part of HAMi's device plugin: it confirms when it hands the devices out
             def confirm(obj: Obj) -> None:
                 obj["metadata"]["annotations"][PHASE] = "success"
 
-            self.registry.modify(POD, *key, confirm, Options(manager="hami-device-plugin"))
+            self.registry.modify(POD, namespace, name, confirm, Options(manager="hami-device-plugin"))
             return None
         return super().reconcile(key)
 

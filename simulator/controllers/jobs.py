@@ -9,7 +9,7 @@ from simulator.controllers.workloads import active, create_pod, delete_pod, is_r
 from simulator.errors import ApiError
 from simulator.kinds import JOB, POD, Obj
 from simulator.objects import condition, controller_of, is_deleting, name_of, namespace_of, unix
-from simulator.registry import Options
+from simulator.options import Options
 from simulator.store import Change
 
 COMPONENT = "job-controller"
@@ -127,7 +127,7 @@ class Jobs(Controller):
         ttl = job["spec"].get("ttlSecondsAfterFinished")
         if ttl is None:
             return None
-        left = unix(ended["lastTransitionTime"]) + ttl * self.cluster.timing.job_ttl_scale - self.now
+        left = unix(ended["lastTransitionTime"]) + float(ttl) * self.cluster.timing.job_ttl_scale - self.now
         if left > 0:
             return left
         self.registry.delete(JOB, namespace_of(job), name_of(job), Options(propagation="Foreground"))

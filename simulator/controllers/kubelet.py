@@ -22,7 +22,7 @@ from simulator.devices import NoDevices
 from simulator.errors import ApiError
 from simulator.kinds import NODE, POD, Obj
 from simulator.objects import annotations_of, duration, is_deleting, name_of, namespace_of, rfc3339, uid_of
-from simulator.registry import Options
+from simulator.options import Options
 from simulator.resources import FINISHED
 from simulator.store import Change
 

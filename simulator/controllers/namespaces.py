@@ -11,7 +11,7 @@ from simulator.controllers.base import Controller, Key
 from simulator.errors import ApiError
 from simulator.kinds import CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT, Obj
 from simulator.objects import is_deleting, name_of, namespace_of
-from simulator.registry import Options
+from simulator.options import Options
 from simulator.store import Change
 
 _ROOT_CA = "kube-root-ca.crt"

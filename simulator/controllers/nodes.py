@@ -18,7 +18,7 @@ from simulator.objects import (
     rfc3339_micro,
     unix,
 )
-from simulator.registry import Options
+from simulator.options import Options
 from simulator.store import Change
 
 LEASES = "kube-node-lease"
@@ -92,35 +92,35 @@ class Nodes(Controller):
             "renewTime": rfc3339_micro(now),
         }
 
-    def _judge(self, node: Obj) -> None:
-        """Ready as it must be now, with the taints that follow from it."""
-        name = name_of(node)
+    def _verdict(self, name: str) -> tuple[str, str, str] | None:
+        """Ready as it must be now: (status, reason, message); None while a silent node is still given time."""
         how = self.cluster.broken.get(name)
-        if how == "lost":
-            lease = self.registry.find(LEASE, LEASES, name)
-            renewed = unix(lease["spec"]["renewTime"]) if lease else 0.0
-            if self.now - renewed < self.cluster.timing.node_grace:
-                return
-            want = ("Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.")
-        elif how == "notready":
+        if how == "notready":
             text = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady"
-            want = ("False", "KubeletNotReady", text)
-        else:
-            want = ("True", "KubeletReady", "kubelet is posting ready status")
-        have = condition(node, "Ready") or {}
-        if have.get("status") == want[0]:
+            return "False", "KubeletNotReady", text
+        if how != "lost":
+            return "True", "KubeletReady", "kubelet is posting ready status"
+        lease = self.registry.find(LEASE, LEASES, name)
+        renewed = unix(lease["spec"]["renewTime"]) if lease else 0.0
+        if self.now - renewed < self.cluster.timing.node_grace:
+            return None
+        return "Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status."
+
+    def _judge(self, node: Obj) -> None:
+        """Write Ready, the taints that follow from it, and the pods' Ready."""
+        name, want = name_of(node), self._verdict(name_of(node))
+        if want is None or (condition(node, "Ready") or {}).get("status") == want[0]:
             return
 
         def status(obj: Obj) -> None:
-            fresh = conditions(self.now, *want)
             known = {row["type"]: row for row in obj["status"].get("conditions") or []}
-            if how == "lost":
-                beat = {kind: row["lastHeartbeatTime"] for kind, row in known.items()}
-                for row in fresh:
-                    row["lastHeartbeatTime"] = beat.get(row["type"], row["lastHeartbeatTime"])
+            rows = conditions(self.now, *want)
+            for row in rows:
+                before = known.get(row["type"], {})
+                if want[0] == "Unknown" and before:
+                    row["lastHeartbeatTime"] = before["lastHeartbeatTime"]
             obj["status"]["conditions"] = [
-                row if known.get(row["type"], {}).get("status") != row["status"] else known[row["type"]]
-                for row in fresh
+                row if known.get(row["type"], {}).get("status") != row["status"] else known[row["type"]] for row in rows
             ]
 
         def taint(obj: Obj) -> None:
@@ -135,13 +135,13 @@ class Nodes(Controller):
             if rest:
                 obj["spec"]["taints"] = rest
 
-        manager = "kube-controller-manager" if how == "lost" else "kubelet"
+        manager = "kube-controller-manager" if want[0] == "Unknown" else "kubelet"
         self.registry.modify(NODE, "", name, status, Options(manager=manager, subresource="status"))
-        self.registry.modify(NODE, "", name, taint, Options(manager="kube-controller-manager"))
+        self.registry.modify(NODE, "", name, taint, self.options())
         reason = "NodeReady" if want[0] == "True" else "NodeNotReady"
         self.cluster.event(node, reason, f"Node {name} status is now: {reason}", "node-controller")
-        for pod in self.cluster.pods.on_node(name):
-            if want[0] != "True":
+        if want[0] != "True":
+            for pod in self.cluster.pods.on_node(name):
                 self._unready(pod)
 
     def _unready(self, pod: Obj) -> None:

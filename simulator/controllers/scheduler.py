@@ -11,7 +11,7 @@ from simulator.controllers import fit
 from simulator.controllers.base import Controller, Key
 from simulator.kinds import NODE, POD, Obj
 from simulator.objects import is_deleting, name_of, namespace_of
-from simulator.registry import Options
+from simulator.options import Options
 from simulator.resources import Vector, holds, of_pod
 from simulator.store import Change
 

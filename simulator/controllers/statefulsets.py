@@ -10,7 +10,7 @@ from simulator.controllers.workloads import create_pod, delete_pod, is_ready, po
 from simulator.errors import ApiError
 from simulator.kinds import POD, STATEFUL_SET, Obj
 from simulator.objects import controller_of, is_deleting, name_of, namespace_of
-from simulator.registry import Options
+from simulator.options import Options
 from simulator.resources import FINISHED
 from simulator.store import Change
 
@@ -53,39 +53,41 @@ class StatefulSets(Controller):
         return out
 
     def _step(self, of: Obj, revision: str) -> ApiError | None:
+        """The next thing to do, and nothing after it unless the pods are managed in parallel."""
         pods, wanted = self._pods(of), of["spec"]["replicas"]
         parallel = of["spec"]["podManagementPolicy"] == "Parallel"
-        for number in sorted(pods):
-            pod = pods[number]
-            if pod["status"].get("phase") in FINISHED and not is_deleting(pod):
-                delete_pod(self.cluster, of, pod, COMPONENT)
-                return None
+        ended = [pod for pod in pods.values() if pod["status"].get("phase") in FINISHED and not is_deleting(pod)]
+        if ended:
+            delete_pod(self.cluster, of, ended[0], COMPONENT)
+            return None
         for number in range(wanted):
-            pod_now = pods.get(number)
-            if pod_now is None:
+            if number not in pods:
                 refusal = self._create(of, number, revision)
                 if refusal or not parallel:
                     return refusal
-            elif not parallel and (is_deleting(pod_now) or not is_ready(pod_now)):
+            elif not parallel and not _settled(pods[number]):
                 return None
         for number in sorted((n for n in pods if n >= wanted), reverse=True):
             if not is_deleting(pods[number]):
                 delete_pod(self.cluster, of, pods[number], COMPONENT)
             if not parallel:
                 return None
+        self._replace(of, revision, {number: pod for number, pod in pods.items() if number < wanted})
+        return None
+
+    def _replace(self, of: Obj, revision: str, pods: dict[int, Obj]) -> None:
+        """Delete the highest pod of an older template, once all above it are ready."""
         strategy = of["spec"]["updateStrategy"]
         if strategy["type"] != "RollingUpdate":
-            return None
+            return
         partition = (strategy.get("rollingUpdate") or {}).get("partition", 0)
-        for number in sorted((n for n in pods if partition <= n < wanted), reverse=True):
+        for number in sorted((n for n in pods if n >= partition), reverse=True):
             pod = pods[number]
-            if pod["metadata"]["labels"].get(HASH) != revision:
-                if not is_deleting(pod):
-                    delete_pod(self.cluster, of, pod, COMPONENT)
-                return None
-            if is_deleting(pod) or not is_ready(pod):
-                return None
-        return None
+            if pod["metadata"]["labels"].get(HASH) != revision and not is_deleting(pod):
+                delete_pod(self.cluster, of, pod, COMPONENT)
+                return
+            if not _settled(pod):
+                return
 
     def _create(self, of: Obj, number: int, revision: str) -> ApiError | None:
         name = f"{name_of(of)}-{number}"
@@ -119,3 +121,7 @@ class StatefulSets(Controller):
                 status["currentRevision"] = revision
 
         self.registry.modify(STATEFUL_SET, namespace_of(of), name_of(of), change, Options(subresource="status"))
+
+
+def _settled(pod: Obj) -> bool:
+    return is_ready(pod) and not is_deleting(pod)

@@ -18,7 +18,7 @@ from simulator.objects import (
     owner_reference,
     uid_of,
 )
-from simulator.registry import Options
+from simulator.options import Options
 from simulator.resources import FINISHED
 from simulator.selectors import matches
 
@@ -57,9 +57,11 @@ def pods_of(cluster: Cluster, owner: Obj) -> list[Obj]:
     mine = [pod for pod in cluster.pods.of_owner(uid) if (controller_of(pod) or {}).get("uid") == uid]
     selector = owner["spec"].get("selector")
     if not is_deleting(owner):
-        for pod in cluster.pods.orphans(namespace_of(owner)):
-            if not is_deleting(pod) and matches(selector, labels_of(pod)):
-                mine.append(_adopt(cluster, POD, pod, owner))
+        mine += [
+            _adopt(cluster, POD, pod, owner)
+            for pod in cluster.pods.orphans(namespace_of(owner))
+            if not is_deleting(pod) and matches(selector, labels_of(pod))
+        ]
     return mine
 
 

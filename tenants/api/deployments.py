@@ -166,6 +166,7 @@ class DeploymentView(ManifestView):
     )
     def put(self, request: Request, tenant: str, name: str) -> Response:
         """Apply a manifest to this deployment; it must carry its name."""
+        self.enter(tenant, Perm.DEPLOYMENT_WRITE)
         data = self.manifest(request)
         if isinstance(data, dict):
             named = (data.get("metadata") or {}).get("name") if isinstance(data.get("metadata"), dict) else None

@@ -182,7 +182,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'indexes': [models.Index(fields=['tenant', 'deployment'], name='model_replica_of')],
-                'constraints': [models.UniqueConstraint(condition=models.Q(('deleted_at__isnull', True)), fields=('deployment', 'index'), name='model_replica_one_live')],
+                'constraints': [models.UniqueConstraint(condition=models.Q(('deleted_at__isnull', True)), fields=('tenant', 'deployment', 'index'), name='model_replica_one_live')],
             },
         ),
         migrations.AddIndex(
@@ -212,6 +212,10 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name='deploymentevent',
             index=models.Index(fields=['tenant', 'deployment', 'last_at'], name='deployment_event_page'),
+        ),
+        migrations.AddIndex(
+            model_name='deploymentevent',
+            index=models.Index(fields=['tenant', '-last_at', '-id'], name='deployment_event_latest'),
         ),
         migrations.AddConstraint(
             model_name='tenantnamespace',

@@ -86,7 +86,7 @@ class ModelReplica(TenantOwned):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["deployment", "index"],
+                fields=["tenant", "deployment", "index"],
                 condition=models.Q(deleted_at__isnull=True),
                 name="model_replica_one_live",
             ),
@@ -108,4 +108,7 @@ class DeploymentEvent(TenantOwned):
     count = models.PositiveIntegerField(default=1)
 
     class Meta:
-        indexes = [models.Index(fields=["tenant", "deployment", "last_at"], name="deployment_event_page")]
+        indexes = [
+            models.Index(fields=["tenant", "deployment", "last_at"], name="deployment_event_page"),
+            models.Index(fields=["tenant", "-last_at", "-id"], name="deployment_event_latest"),
+        ]

@@ -94,7 +94,7 @@ def _change(request: TeamRequest, name: str, change: Change) -> HttpResponse:
     form = change.form(_data(request, change), initial={change.field: change.now(manifest)})
     found: Preview | None = None
     status = 200
-    if request.method == "POST":
+    if request.method == "POST" and request.POST.get("action") != "preview":
         answer = _apply(request, deployment, change, form)
         if answer is not None:
             return answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 import yaml
@@ -11,17 +12,17 @@ from openapi_spec_validator import validate
 
 
 @pytest.fixture(scope="module")
-def schema() -> dict:
+def schema() -> dict[str, Any]:
     out = io.StringIO()
     call_command("spectacular", "--fail-on-warn", "--validate", stdout=out)
     return yaml.safe_load(out.getvalue())
 
 
-def test_it_is_valid(schema: dict) -> None:
+def test_it_is_valid(schema: dict[str, Any]) -> None:
     validate(schema)
 
 
-def test_every_operation_documents_its_problems(schema: dict) -> None:
+def test_every_operation_documents_its_problems(schema: dict[str, Any]) -> None:
     for address, methods in schema["paths"].items():
         for method, operation in methods.items():
             if method in ("get", "post", "put", "patch", "delete"):
@@ -29,7 +30,7 @@ def test_every_operation_documents_its_problems(schema: dict) -> None:
                 assert method == "get" or "409" in operation["responses"]
 
 
-def test_operations_need_a_token_or_a_session(schema: dict) -> None:
+def test_operations_need_a_token_or_a_session(schema: dict[str, Any]) -> None:
     for address, methods in schema["paths"].items():
         for method, operation in methods.items():
             if address != "/api/v1/schema" and method in ("get", "post", "put", "patch", "delete"):

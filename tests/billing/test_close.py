@@ -12,8 +12,9 @@ import pytest
 from billing.exports import bill_csv
 from billing.models import Bill, BillingPeriod, BillLine, Bucket, Issuer, UsageRecord
 from billing.prices import StoredPrices
-from billing.selectors.bills import bill_is_reproducible, bill_line_allocations, period_states, unpriced_usage
+from billing.selectors.bills import bill_is_reproducible, period_states, unpriced_usage
 from billing.selectors.costs import bill_preview, cost_by_deployment, cost_by_type, usage_by_day
+from billing.selectors.lines import bill_line_allocations
 from billing.services.close import period_close
 from billing.services.credits import credit_note_create
 from billing.services.metering import meter_cluster

@@ -5,18 +5,23 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from datetime import timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connection
 
 from billing.models import Bucket, CapacityHour, DeviceAllocation, MeterProgress, UsageRecord
+from billing.reconcilers.metering import meter_hours
 from billing.selectors.conservation import capacity_by_type, imbalances, unmapped_namespaces
 from billing.services import metering
 from billing.services.metering import meter_again, meter_cluster
 from infra.models import CapacitySpan, Cluster, NamespaceClaim, Node
 from infra.services.changes import lock_changes
+from portal.kernel import workqueue
 from portal.kernel.clock import HOUR, Interval
+from portal.kernel.models import WorkItem
 from portal.kernel.scoping import system_scope
 from tests.billing.factories import (
     T0,
@@ -404,3 +409,35 @@ def test_conservation_of_a_random_fleet(cluster: Cluster, seed: int) -> None:
         for bucket, physical in by_bucket.items():
             assert physical == sum(getattr(hour, bucket) for hour in hours), bucket
         assert sum(hour.in_service for hour in hours) == 8 * 9 * CARD_HOUR
+
+
+# --- how it is called ------------------------------------------------------------------------------------------------
+
+
+def test_through_the_work_queue(cluster: Cluster) -> None:
+    """A mark of the watcher's, or the tick, has the cluster metered; nothing new parks it."""
+    tenant = make_tenant("vision")
+    make_node(cluster)
+    claim_namespaces(cluster, tenant, ["v"])
+    observe(cluster, pod_evidence("a", namespace="v", node="node-0", gpu=1, start=T0))
+    set_watermark(cluster, T0 + 2 * HOUR)
+    meter_hours()
+    item = WorkItem.objects.get(kind="metering", object_id=cluster.pk)
+    assert workqueue.run_item(item.pk) == workqueue.Done()
+    assert totals() == 2 * CARD_HOUR
+    assert workqueue.run_item(item.pk) is None, "parked"
+
+
+def test_the_command(cluster: Cluster) -> None:
+    make_node(cluster)
+    observe(cluster, pod_evidence("a", namespace="v", node="node-0", gpu=1, start=T0))
+    set_watermark(cluster, T0 + 2 * HOUR)
+    out = StringIO()
+    call_command("meter", cluster="east", stdout=out)
+    call_command("meter", cluster="all", start="2026-11-01T00:00:00Z", end="2026-11-01T02:00:00Z", stdout=out)
+    assert out.getvalue().splitlines() == [
+        "east: 2 rows added; final until 2026-11-01 02:00 UTC",
+        "east: 0 rows added; final until 2026-11-01 02:00 UTC",
+    ]
+    with pytest.raises(CommandError, match="no cluster nowhere"):
+        call_command("meter", cluster="nowhere")

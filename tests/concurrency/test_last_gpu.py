@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 QUOTA = 8
 ASKS = 200
-THREADS = 16
+THREADS = 40
 
 
 @pytest.fixture

@@ -21,21 +21,21 @@ import ssl
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pytest
+import urllib3
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60
 
 
-@dataclass(frozen=True)
+@dataclass
 class SimulatedCluster:
     """One cluster of a running simulator."""
 
@@ -56,21 +56,24 @@ class SimulatedCluster:
         """Any call, as (HTTP status, answer); the answer is text where it is no JSON."""
         config = yaml.safe_load((self.observe_kubeconfig if observe else self.kubeconfig).read_text())
         token = config["users"][0]["user"]["token"]
-        request = urllib.request.Request(
+        answer = self.pool.request(
+            method,
             self.server + path,
-            method=method,
-            data=json.dumps(body).encode() if body is not None else None,
+            body=json.dumps(body).encode() if body is not None else None,
             headers={"Authorization": f"Bearer {token}", "Content-Type": media, "User-Agent": "tests/1"},
+            timeout=30,
+            retries=False,
         )
+        raw = answer.data.decode()
         try:
-            with urllib.request.urlopen(request, context=self.context(), timeout=30) as answer:
-                code, raw = answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            code, raw = error.code, error.read().decode()
-        try:
-            return code, json.loads(raw)
+            return answer.status, json.loads(raw)
         except ValueError:
-            return code, raw
+            return answer.status, raw
+
+    @cached_property
+    def pool(self) -> urllib3.PoolManager:
+        """Connections to this cluster."""
+        return urllib3.PoolManager(ssl_context=self.context())
 
     def context(self) -> ssl.SSLContext:
         """A TLS context that trusts this cluster alone."""

@@ -7,7 +7,7 @@ from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
 
 
-class TokenScheme(OpenApiAuthenticationExtension):
+class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # theirs is untyped
     """``Authorization: Bearer aif_…``."""
 
     target_class = "portal.accounts.authentication.TokenAuthentication"
@@ -18,7 +18,7 @@ class TokenScheme(OpenApiAuthenticationExtension):
         return {"type": "http", "scheme": "bearer", "bearerFormat": "aif_pat_<id>_<secret>_<checksum>"}
 
 
-class SessionScheme(OpenApiAuthenticationExtension):
+class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # theirs is untyped
     """The browser's session cookie."""
 
     target_class = "portal.accounts.authentication.BrowserSessionAuthentication"

@@ -139,7 +139,7 @@ def test_compile_errors_say_where_and_what_to_do(text: str, line: int, column: i
         ('device.attributes["gpu.nvidia.com"].nope == "x"', "no 'nope' there"),
         ('device.attributes["gpu.nvidia.com"].cudaComputeCapability == "9.0.0"', "compare it with semver"),
         ('device.attributes["gpu.nvidia.com"].index', "is of type int, not a boolean"),
-        ('quantity("1,5") == quantity("1")', "not a quantity"),
+        ('quantity("1,5") == quantity("1")', "no Kubernetes quantity"),
         ("lists.range(20000).all(x, x >= 0)", "more than 10,000 elements"),
     ],
 )

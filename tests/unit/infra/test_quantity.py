@@ -73,7 +73,7 @@ def test_rounding_to_whole_units() -> None:
 
 @pytest.mark.parametrize("text", ["", " 1", "1 ", "1GB", "1K", "0x10", "NaN", "\u0661", "1e", "1e+", "1,5", "--1"])
 def test_what_is_no_quantity_is_told_with_what_to_write(text: str) -> None:
-    with pytest.raises(QuantityError, match="not a quantity: write a number"):
+    with pytest.raises(QuantityError, match="no Kubernetes quantity: write a number"):
         parse_quantity(text)
 
 

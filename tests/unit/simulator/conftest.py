@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -85,7 +85,7 @@ class Client:
         return list(self.cluster.call("GET", f"/api/v1/namespaces/{namespace}/pods")[1]["items"])
 
 
-def pod(name: str, gpus: int = 0, image: str = "example.invalid/x:1", **more: Any) -> dict[str, Any]:
+def pod(name: str, gpus: int = 0, *, image: str = "example.invalid/x:1", **more: Any) -> dict[str, Any]:
     """A pod with one container `main`; `annotations`, `limits` and everything of a pod spec may be given."""
     limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
     limits |= more.pop("limits", {})
@@ -128,18 +128,18 @@ def bare(value: Any, drop: tuple[str, ...] = ()) -> Any:
 
 
 @pytest.fixture
-def whole(simulated_fleet: SimulatorProcess, tmp_path: Path) -> Iterator[Client]:
+def whole(simulated_fleet: SimulatorProcess, tmp_path: Path) -> Client:
     """The cluster with whole cards."""
-    yield Client(simulated_fleet["gpu-fra-1"], tmp_path)
+    return Client(simulated_fleet["gpu-fra-1"], tmp_path)
 
 
 @pytest.fixture
-def shared(simulated_fleet: SimulatorProcess, tmp_path: Path) -> Iterator[Client]:
+def shared(simulated_fleet: SimulatorProcess, tmp_path: Path) -> Client:
     """The cluster with cards shared by HAMi."""
-    yield Client(simulated_fleet["gpu-fra-2"], tmp_path)
+    return Client(simulated_fleet["gpu-fra-2"], tmp_path)
 
 
 @pytest.fixture
-def sliced(simulated_fleet: SimulatorProcess, tmp_path: Path) -> Iterator[Client]:
+def sliced(simulated_fleet: SimulatorProcess, tmp_path: Path) -> Client:
     """The cluster with MIG instances."""
-    yield Client(simulated_fleet["gpu-hel-1"], tmp_path)
+    return Client(simulated_fleet["gpu-hel-1"], tmp_path)

@@ -88,7 +88,7 @@ def test_an_update_is_a_conflict_with_its_version() -> None:
     new = {**live, "metadata": dict(live["metadata"]), "spec": {"replicas": 5}}
     track_update(live, new, "kubectl-edit", "", NOW)
     assert owners(new) == {"kubectl-edit": {"f:spec": {"f:replicas": {}}}}
-    with pytest.raises(ApiError, match='conflict with "kubectl-edit" using apps/v1: .spec.replicas'):
+    with pytest.raises(ApiError, match=r'conflict with "kubectl-edit" using apps/v1: \.spec\.replicas'):
         put(new, web(replicas=1))
 
 

@@ -44,17 +44,15 @@ ANSWERED: dict[tuple[str, str, str], dict[str, float | None]] = {
 
 def runs() -> list[Run]:
     """The pods of the recorded run as they ran."""
-    out = []
-    for row in recorded("truth.json")["pods"]:
-        if row["startedAt"]:
-            out.append(
-                Run(
-                    row["namespace"], row["pod"], row["uid"], row["node"], "main", "", "", {}, 1.0, 1024.0**3,
-                    float(row["nvidia_gpu_limit"] or 0), unix(row["startedAt"]),
-                    unix(row["finishedAt"]) if row["finishedAt"] else None,
-                )
-            )  # fmt: skip
-    return out
+    return [
+        Run(
+            row["namespace"], row["pod"], row["uid"], row["node"], "main", "", "", {}, 1.0, 1024.0**3,
+            float(row["nvidia_gpu_limit"] or 0), unix(row["startedAt"]),
+            unix(row["finishedAt"]) if row["finishedAt"] else None,
+        )
+        for row in recorded("truth.json")["pods"]
+        if row["startedAt"]
+    ]  # fmt: skip
 
 
 def ask(start: str, end: str, **more: str) -> list[dict[str, Any]]:
@@ -83,14 +81,16 @@ def test_the_shape_is_the_recorded_one() -> None:
 
 def recorded_row() -> dict[str, Any]:
     """Row team-hami of the real answer for 16:35-16:45 by namespace (opencost-namespace.json), the parts compared."""
-    numbers = (
-        "cpuCores cpuCoreRequestAverage cpuCoreUsageAverage cpuCoreHours cpuCost cpuCostAdjustment cpuCostIdle "
-        "cpuEfficiency gpuCostAdjustment gpuCostIdle gpuEfficiency networkTransferBytes networkReceiveBytes "
-        "networkCost networkCrossZoneCost networkCrossRegionCost networkInternetCost networkCostAdjustment "
-        "loadBalancerCost loadBalancerCostAdjustment pvBytes pvByteHours pvCost pvs pvCostAdjustment ramBytes "
-        "ramByteRequestAverage ramByteUsageAverage ramByteHours ramCost ramCostAdjustment ramCostIdle ramEfficiency "
-        "externalCost sharedCost totalCost totalEfficiency lbAllocations gpuAllocation name properties"
-    ).split()
+    numbers = [
+        "cpuCores", "cpuCoreRequestAverage", "cpuCoreUsageAverage", "cpuCoreHours", "cpuCost", "cpuCostAdjustment",
+        "cpuCostIdle", "cpuEfficiency", "gpuCostAdjustment", "gpuCostIdle", "gpuEfficiency", "networkTransferBytes",
+        "networkReceiveBytes", "networkCost", "networkCrossZoneCost", "networkCrossRegionCost",
+        "networkInternetCost", "networkCostAdjustment", "loadBalancerCost", "loadBalancerCostAdjustment", "pvBytes",
+        "pvByteHours", "pvCost", "pvs", "pvCostAdjustment", "ramBytes", "ramByteRequestAverage",
+        "ramByteUsageAverage", "ramByteHours", "ramCost", "ramCostAdjustment", "ramCostIdle", "ramEfficiency",
+        "externalCost", "sharedCost", "totalCost", "totalEfficiency", "lbAllocations", "gpuAllocation", "name",
+        "properties",
+    ]  # fmt: skip
     return dict.fromkeys(numbers) | {
         "window": {"start": f"{DAY}35:00Z", "end": f"{DAY}45:00Z"},
         "start": f"{DAY}35:00Z",

@@ -17,7 +17,7 @@ from simulator.fleet import ClusterSpec, Gpu, Mig, Pool
 from simulator.kinds import NAMESPACE, POD
 from simulator.machinery import furnish, furnish_devices
 from simulator.objects import annotations_of, name_of
-from simulator.registry import Options
+from simulator.options import Options
 from tests.unit.simulator.conftest import pod, recorded
 
 H100 = Gpu("NVIDIA-H100-80GB-HBM3", "NVIDIA H100 80GB HBM3", 8, 81559, "hopper")
@@ -55,13 +55,9 @@ def test_reasons_by_node() -> None:
     taint = {"key": "dedicated", "value": "a", "effect": "NoSchedule"}
     cluster = lab(Pool("a", 1, "whole", H100), Pool("b", 1, "whole", H100, taints=(taint,)), Pool("c", 1))
     scheduler = Scheduler(cluster)
-    for number in range(2):
-        body = made(cluster, pod(f"p{number}", 8))
-        if number == 0:
-            scheduler.bind(body, scheduler.choose(body))
-        else:
-            text = scheduler.choose(body).message
-    assert text == (
+    first = made(cluster, pod("p0", 8))
+    scheduler.bind(first, scheduler.choose(first))
+    assert scheduler.choose(made(cluster, pod("p1", 8))).message == (
         "0/3 nodes are available: 1 node(s) had untolerated taint {dedicated: a}, 2 Insufficient nvidia.com/gpu. "
         "no new claims to deallocate, preemption: 0/3 nodes are available: 1 No preemption victims found for "
         "incoming pod, 2 Preemption is not helpful for scheduling."

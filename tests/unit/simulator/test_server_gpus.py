@@ -1,4 +1,4 @@
-"""Cards: nodes as they show them, HAMi and MIG, dcgm-exporter's text, OpenCost, nodes that break, cards that fall off."""
+"""Cards: how nodes show them, HAMi and MIG, dcgm-exporter's text, OpenCost, broken nodes, cards that fall off."""
 
 from __future__ import annotations
 
@@ -89,14 +89,14 @@ def test_energy_only_grows(whole: Client) -> None:
         return {labels["UUID"]: v for m, labels, v in rows if m == "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"}
 
     first = energy()
-    second = wait_for(lambda: (now := energy()) != first and now, "a later reading")
+    second = wait_for(lambda: now if (now := energy()) != first else {}, "a later reading")
     assert set(first) == set(second)
     assert all(second[uuid] >= value for uuid, value in first.items())
 
 
 def test_a_pod_of_the_exporter_answers_for_its_node(whole: Client) -> None:
-    exporter = wait_for(
-        lambda: next((p for p in whole.pods_in("gpu-operator") if p["status"]["phase"] == "Running"), None), "a pod"
+    (exporter, *_) = wait_for(
+        lambda: [p for p in whole.pods_in("gpu-operator") if p["status"]["phase"] == "Running"], "a pod of the exporter"
     )
     rows = samples(whole, f"/api/v1/namespaces/gpu-operator/pods/{exporter['metadata']['name']}:9400/proxy/metrics")
     assert {labels["Hostname"] for _, labels, _ in rows} == {exporter["spec"]["nodeName"]}

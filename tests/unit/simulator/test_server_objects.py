@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kubernetes import watch
-from kubernetes.client.rest import ApiException
+from kubernetes.client.exceptions import ApiException
 from kubernetes.dynamic.exceptions import (
     ConflictError,
     DynamicApiError,
@@ -18,13 +18,13 @@ from kubernetes.dynamic.exceptions import (
 )
 
 from tests.support.simulator import SimulatorProcess
-from tests.unit.simulator.conftest import Client, deployment, pod, recorded, wait_for
+from tests.unit.simulator.conftest import Client, deployment, pod, wait_for
 
 
 def status_of(error: DynamicApiError) -> dict[str, Any]:
     import json
 
-    body: dict[str, Any] = json.loads(error.body)
+    body: dict[str, Any] = json.loads(error.body or "{}")
     return body
 
 
@@ -353,9 +353,8 @@ def test_many_watches_and_their_end(fresh_simulator: SimulatorProcess, tmp_path:
     def follow() -> None:
         own = Client(fresh_simulator["gpu-fra-1"], tmp_path)
         try:
-            for event in watch.Watch().stream(own.core.list_namespaced_config_map, ns, timeout_seconds=60):
-                if event["object"].metadata.name == "signal":
-                    seen.append(event["type"])
+            stream = watch.Watch().stream(own.core.list_namespaced_config_map, ns, timeout_seconds=60)
+            seen.extend(event["type"] for event in stream if event["object"].metadata.name == "signal")
             ended.append(None)
         except Exception as error:  # noqa: BLE001  what kind of end it was is looked at below
             ended.append(error)

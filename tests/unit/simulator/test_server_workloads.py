@@ -187,7 +187,7 @@ def test_init_containers_and_sidecars(whole: Client) -> None:
 
 def test_pending_says_why_and_goes_on_when_there_is_room(whole: Client) -> None:
     ns = whole.namespace()
-    pool = {"nodeSelector": {"aifactory.dev/pool": "l4"}}
+    pool: dict[str, Any] = {"nodeSelector": {"aifactory.dev/pool": "l4"}}
     for number in range(4):
         whole.pods.create(body=pod(f"p{number}", 1, **pool), namespace=ns)
     whole.pods.create(body=pod("waits", 1, **pool), namespace=ns)
@@ -221,7 +221,7 @@ def test_limit_range_fills_in_what_a_quota_asks_for(whole: Client) -> None:
     ns = whole.namespace()
     quota = {"metadata": {"name": "all"}, "spec": {"hard": {"requests.cpu": "4", "pods": "3", "count/services": "1"}}}
     whole.kind("ResourceQuota").create(body=quota, namespace=ns)
-    with pytest.raises(ForbiddenError, match="failed quota: all: must specify requests.cpu for: main"):
+    with pytest.raises(ForbiddenError, match=r"failed quota: all: must specify requests\.cpu for: main"):
         whole.pods.create(body=pod("a"), namespace=ns)
     limits = [{"type": "Container", "default": {"cpu": "2"}, "defaultRequest": {"cpu": "1"}, "max": {"cpu": "3"}}]
     rule = {"metadata": {"name": "defaults"}, "spec": {"limits": limits}}

@@ -98,6 +98,9 @@ def test_scale_shows_what_happens_first(owner: Client, deployment: ModelDeployme
     assert "<html" not in part
     assert "It fits." in part
     sent = form_data(owner, f"{PAGE}scale", replicas="3")
+    asked = owner.post(f"{PAGE}scale", sent | {"action": "preview"})
+    assert (asked.status_code, stored().replicas) == (200, 1)
+    assert "It fits." in text_of(asked)
     assert owner.post(f"{PAGE}scale", sent)["Location"] == PAGE
     assert owner.post(f"{PAGE}scale", sent).status_code == 303
     assert (stored().replicas, stored().generation) == (3, 2)

@@ -1,0 +1,177 @@
+"""A member of another team gets the answer of an address that does not exist: on every URL, generated from the map.
+
+Each address below a tenant or the platform is asked with every method, by an owner of another team, with that team's
+real names and ids in it. The answer must be 404, or 405 where the address has no such method, the same as for a tenant
+that does not exist, and nothing may change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from infra.models import NamespaceClaim
+from portal.accounts.models import User
+from portal.kernel.clock import utcnow
+from portal.kernel.models import AuditEvent
+from portal.kernel.scoping import system_scope, tenant_scope
+from tenants.models import Member, ModelDeployment, Tenant
+from tenants.services.deployments import deployment_apply
+from tests.support.fleet import make_cluster, make_node, make_pool, make_type
+from tests.support.tenants import TESTER, give_quota, make_tenant
+from tests.unit.tenants.manifests import manifest_data
+
+pytestmark = pytest.mark.django_db
+
+METHODS = ("get", "post", "put", "patch", "delete")
+# Addresses that are everybody's: they show only what is one's own, or nothing of anybody.
+OPEN = {
+    "healthz",
+    "readyz",
+    "api-schema",
+    "api-docs",
+    "api-me",
+    "api-tokens",
+    "api-token",
+    "api-tenants",
+    "accounts:tokens",
+    "accounts:token-revoke",
+    "auth:login",
+    "auth:logout",
+    "home:index",
+}
+
+
+def patterns(resolver: URLResolver, prefix: str = "", space: str = "") -> Iterator[tuple[str, str, URLPattern]]:
+    """(name with namespace, route, pattern) of every address."""
+    for each in resolver.url_patterns:
+        route = prefix + str(each.pattern).removeprefix("^").removesuffix("$")
+        if isinstance(each, URLResolver):
+            yield from patterns(each, route, f"{each.namespace}:" if each.namespace else space)
+        else:
+            yield f"{space}{each.name}", route, each
+
+
+ADDRESSES = [(name, route) for name, route, _ in patterns(get_resolver())]
+CLOSED = [(name, route) for name, route in ADDRESSES if name not in OPEN]
+
+
+def test_the_open_addresses_are_all_there():
+    assert {name for name, _ in ADDRESSES} >= OPEN - {"api-docs"}
+
+
+@pytest.fixture
+def world() -> dict[str, Any]:
+    """A team with a deployment, quota, claim and member; and a stranger who owns another team."""
+    tenant = make_tenant()
+    gpu_type = make_type()
+    cluster = make_cluster("alpha")
+    make_node(make_pool(cluster=cluster), cards=2, name="alpha-0")
+    give_quota(tenant, gpu_type, 4)
+    deployment = deployment_apply(tenant=tenant, manifest=manifest_data(), actor=TESTER).deployment
+    member = User.objects.create_user("member")
+    Member.objects.create(tenant=tenant, user=member, role="owner")
+    claim = NamespaceClaim.objects.create(
+        cluster=cluster, namespace="theirs", tenant_id=tenant.pk, valid_from=utcnow(), created_by="test"
+    )
+    stranger = User.objects.create_user("stranger")
+    Member.objects.create(tenant=make_tenant("team-vision"), user=stranger, role="owner")
+    client = Client()
+    client.force_login(stranger)
+    return {
+        "client": client,
+        "tenant_row": tenant,
+        "values": {
+            "tenant": tenant.slug,
+            "slug": tenant.slug,
+            "name": deployment.name,
+            "username": "member",
+            "gpu_type": gpu_type.slug,
+            "claim_id": str(claim.pk),
+            "action": "pause",
+            "cluster": cluster.slug,
+        },
+    }
+
+
+def filled(route: str, values: dict[str, str]) -> str:
+    """The route with real values; an id that the world has none of is one that does not exist."""
+    route = re.sub(r"\(\?P<(\w+)>[^)]*\)", r"<\1>", route)
+
+    def value(match: re.Match[str]) -> str:
+        kind, _, name = match.group(1).rpartition(":")
+        if name in values:
+            return values[name]
+        assert kind == "uuid" or name.endswith("_id") or kind in ("int", ""), f"add {name} to the world's values"
+        return str(uuid4()) if kind == "uuid" or name.endswith("_id") else "1"
+
+    return "/" + re.sub(r"<([^>]+)>", value, route)
+
+
+def state() -> list[tuple[Any, ...]]:
+    """What a stranger might have changed."""
+    with system_scope("test"):
+        return [
+            *ModelDeployment.objects.order_by("pk").values_list("pk", "generation", "deleting_at"),
+            *Tenant.objects.order_by("pk").values_list("pk", "state", "generation"),
+            *Member.objects.order_by("pk").values_list("pk", "role", "user_id"),
+            *NamespaceClaim.objects.order_by("pk").values_list("pk", "valid_to", "tenant_id"),
+        ]
+
+
+def test_a_stranger_finds_nothing(world: dict[str, Any]):
+    before, told = state(), []
+    for name, route in CLOSED:
+        json_body = {"content_type": "application/json"} if route.startswith("api/") else {}
+        for method in METHODS:
+            call = getattr(world["client"], method)
+            answer = call(filled(route, world["values"]), **json_body)
+            missing = call(filled(route, {**world["values"], "tenant": "no-such-team"}), **json_body)
+            if answer.status_code not in (404, 405):
+                told.append(f"{method} {name}: {answer.status_code} {answer.content[:200]!r}")
+            if answer.status_code != missing.status_code:
+                told.append(f"{method} {name}: {answer.status_code}, but {missing.status_code} for no tenant at all")
+    assert not told, "\n".join(told)
+    assert state() == before
+
+
+def test_nobody_gets_in_without_signing_in(world: dict[str, Any]):
+    let_in = []
+    for name, route in CLOSED:
+        for method in METHODS:
+            answer = getattr(Client(), method)(filled(route, world["values"]))
+            to_sign_in = answer.status_code == 302 and answer["Location"].startswith("/auth/login")
+            if not to_sign_in and answer.status_code not in (401, 403, 405):
+                let_in.append(f"{method} {name}: {answer.status_code}")
+    assert not let_in, "\n".join(let_in)
+
+
+def test_lists_of_ones_own_show_nothing_of_others(world: dict[str, Any]):
+    body = world["client"].get("/api/v1/tenants").json()
+    assert [row["slug"] for row in body["results"]] == ["team-vision"]
+
+
+TENANT_TABLES = """
+SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = 'public' AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relrowsecurity
+"""
+
+
+def test_raw_sql_as_the_app_role_sees_nothing_of_another_tenant(world: dict[str, Any]):
+    other = make_tenant("third-team")
+    with tenant_scope(other.pk), connection.cursor() as cursor:
+        cursor.execute(TENANT_TABLES)
+        tables = [row[0] for row in cursor.fetchall()]
+        assert len(tables) >= 10, tables
+        for table in tables:
+            cursor.execute(f'SELECT count(*) FROM "{table}"')  # noqa: S608  # a name from the catalogue
+            assert cursor.fetchone()[0] == 0, table
+    with system_scope("test"):
+        assert AuditEvent.objects.filter(tenant_id=world["tenant_row"].pk).exists()
