@@ -72,13 +72,10 @@ class Running:
             backlog=512,
         )
         self.server = _Server(config)
-        self._saved = -1
 
     def save(self, *, last: bool = False) -> None:
-        """Write the state if it changed since the last time."""
-        if last or self.cluster.store.version != self._saved:
-            self._saved = self.cluster.store.version
-            saving.save(self.state_dir, self.cluster.spec.name, saving.snapshot(self.cluster, last=last))
+        """Write the state."""
+        saving.save(self.state_dir, self.cluster.spec.name, saving.snapshot(self.cluster, last=last))
 
     async def keep_saving(self) -> None:
         """Save and read the energy counters again and again."""
@@ -86,7 +83,6 @@ class Running:
             await asyncio.sleep(self.cluster.timing.save)
             now = self.cluster.clock()
             metrics.sample(self.cluster, self.cluster.meter, metrics.exporting(self.cluster), now)
-            self._saved = self.cluster.store.version
             data = saving.snapshot(self.cluster, last=False)
             await asyncio.to_thread(saving.save, self.state_dir, self.cluster.spec.name, data)
 
@@ -168,6 +164,7 @@ async def serve(arguments: argparse.Namespace) -> None:
         if not found:
             machinery.deploy(cluster)
         running.append(Running(cluster, manager, pki, sock, state_dir))
+        running[-1].save()  # from now on a kill is known as one: the saved state is no longer the last
     tasks = [asyncio.create_task(row.server.serve(sockets=[row.sock])) for row in running]
     tasks += [asyncio.create_task(row.manager.run()) for row in running]
     tasks += [asyncio.create_task(row.keep_saving()) for row in running]

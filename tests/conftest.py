@@ -41,7 +41,7 @@ def django_db_setup(django_db_blocker: Any) -> Generator[None]:
     CLONE.drop()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def clone(django_db_setup: None) -> Clone:
     """This run's database, for connections outside Django."""
     return CLONE

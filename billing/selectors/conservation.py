@@ -126,7 +126,12 @@ def _priced_idle(
     for row in stored.select_related("gpu_type"):
         one = pure_rate(row)
         prices.setdefault((one.key.gpu_type, one.key.sharing), []).append(one)
-    changes = sorted({row.valid_from for rows in prices.values() for row in rows if row.valid_from > window.start})
+    changes = any(
+        edge is not None and window.start < edge < window.end
+        for dated in prices.values()
+        for one in dated
+        for edge in (one.valid_from, one.valid_to)
+    )
     rows = _narrowed(window, cluster_id, gpu_type_id).exclude(idle=0)
     # Where a price changes in the window, each hour is looked at; else a day is enough.
     step = TruncHour("hour", tzinfo=UTC) if changes else TruncDate("hour", tzinfo=UTC)

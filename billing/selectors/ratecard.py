@@ -73,10 +73,16 @@ def unpriced_keys(issuer: Issuer, *, now: datetime | None = None) -> list[Unpric
         part = [line for line in lines if line.key == key]
         found.append(
             Unpriced(
-                key.resource.value, key.gpu_type, key.sharing, key.profile, part[0].unit,
-                exact_sum([line.quantity for line in part]), min(line.segment.start for line in part),
-                max(line.segment.end for line in part), len({line.subject.tenant for line in part}),
-            )  # fmt: skip
+                key.resource.value,
+                key.gpu_type,
+                key.sharing,
+                key.profile,
+                part[0].unit,
+                exact_sum([line.quantity for line in part]),
+                min(line.segment.start for line in part),
+                max(line.segment.end for line in part),
+                len({line.subject.tenant for line in part}),
+            )
         )
     used = {(one.gpu_type, one.sharing) for one in found}
     return found + [one for one in _idle_types(issuer, now) if (one.gpu_type, one.sharing) not in used]

@@ -44,7 +44,9 @@ class Only:
     @property
     def condition(self) -> str:
         """SQL with named parameters, one for each field that is set."""
-        parts = [f"AND {name} = %({name})s" for name in ("deployment_id", "gpu_type_id", "sharing") if getattr(self, name)]
+        parts = [
+            f"AND {name} = %({name})s" for name in ("deployment_id", "gpu_type_id", "sharing") if getattr(self, name)
+        ]
         if self.namespace:
             parts.append("AND namespace = %(namespace)s AND deployment_id IS NULL")
         return " ".join(parts)

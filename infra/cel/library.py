@@ -11,16 +11,15 @@ ever; `matches` runs in linear time), `format.*`, two-variable comprehensions, `
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, cast
-from urllib.parse import parse_qs, urlsplit
+from typing import Any
+from urllib.parse import parse_qs
 
 from cel_expr_python import cel
 
-from infra.cel import budget, loops
+from infra.cel import budget, loops, network
 from infra.cel.semver import Semver, parse_semver
 from infra.quantity import Quantity, parse_quantity
 
@@ -102,79 +101,6 @@ def _is(parse: Callable[..., object], *args: Any) -> bool:
 
 def _operand(value: Any) -> Quantity:
     return Quantity.of_int(value) if isinstance(value, int) else _quantity(value)
-
-
-# ---------------------------------------------------------------------------------------------- URL, IP, CIDR
-
-
-def _parse_url(text: str) -> str:
-    if not text or any(ord(c) < 0x20 or c in ' \x7f"<>\\^`{|}' for c in text):
-        raise ValueError(f"{text[:64]!r} is not a URL")
-    parts = urlsplit(text)
-    if not (parts.scheme or text.startswith("/")):
-        raise ValueError(f"{text[:64]!r} is not an absolute URL")
-    _ = parts.port  # raises ValueError for a port that is no number
-    return text
-
-
-def _url(value: Any) -> Any:
-    return urlsplit(value[1])
-
-
-def _url_host(value: Any) -> str:
-    return cast("str", _url(value).netloc.rpartition("@")[2])
-
-
-def _url_hostname(value: Any) -> str:
-    host = _url_host(value)
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
-
-
-def _url_port(value: Any) -> str:
-    return _url_host(value).rpartition("]")[2].partition(":")[2]
-
-
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    if "%" in text:
-        raise ValueError(f"IP address {text[:64]!r}: a zone is not allowed")
-    address = ipaddress.ip_address(text)
-    if address.version == 6 and address.ipv4_mapped is not None:
-        raise ValueError(f"IP address {text[:64]!r}: an IPv4 address inside IPv6 is not allowed")
-    return address
-
-
-_LINK_LOCAL_MULTICAST: dict[int, Any] = {
-    4: ipaddress.ip_network("224.0.0.0/24"),
-    6: ipaddress.ip_network("ff02::/16"),
-}
-
-
-def _global_unicast(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    # As Go's netip has it: also private addresses.
-    plain = address.is_unspecified or address.is_loopback or address.is_multicast or address.is_link_local
-    return not plain and str(address) != "255.255.255.255"
-
-
-def _interface(text: str) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
-    address, slash, bits = text.partition("/")
-    if not slash or not bits.isascii() or not bits.isdigit() or (len(bits) > 1 and bits[0] == "0"):
-        raise ValueError(f"{text[:64]!r} is not a network: an address, a slash and a number of bits are needed")
-    _address(address)
-    return ipaddress.ip_interface(text)
-
-
-def _contains_ip(net: Any, other: Any) -> bool:
-    address = _address(other if isinstance(other, str) else other[1])
-    network = _interface(net[1]).network
-    return address.version == network.version and address in network
-
-
-def _contains_cidr(net: Any, other: Any) -> bool:
-    outer = _interface(net[1]).network
-    inner = _interface(other if isinstance(other, str) else other[1]).network
-    return outer.version == inner.version and inner.subnet_of(cast("Any", outer))
 
 
 # ------------------------------------------------------------------------------------------------- lists, sets
@@ -314,38 +240,38 @@ FUNCTIONS: tuple[Function, ...] = (
     Function("major", (_m(SEMVER, to=T.INT),), lambda v: _semver(v).major),
     Function("minor", (_m(SEMVER, to=T.INT),), lambda v: _semver(v).minor),
     Function("patch", (_m(SEMVER, to=T.INT),), lambda v: _semver(v).patch),
-    Function("url", (_g(T.STRING, to=URL),), lambda s: ["url", _parse_url(s)]),
-    Function("isURL", (_g(T.STRING, to=T.BOOL),), lambda s: _is(_parse_url, s)),
-    Function("getScheme", (_m(URL, to=T.STRING),), lambda u: _url(u).scheme),
-    Function("getHost", (_m(URL, to=T.STRING),), _url_host),
-    Function("getHostname", (_m(URL, to=T.STRING),), _url_hostname),
-    Function("getPort", (_m(URL, to=T.STRING),), _url_port),
-    Function("getEscapedPath", (_m(URL, to=T.STRING),), lambda u: _url(u).path),
+    Function("url", (_g(T.STRING, to=URL),), lambda s: ["url", network.parse_url(s)]),
+    Function("isURL", (_g(T.STRING, to=T.BOOL),), lambda s: _is(network.parse_url, s)),
+    Function("getScheme", (_m(URL, to=T.STRING),), lambda u: network.url(u).scheme),
+    Function("getHost", (_m(URL, to=T.STRING),), network.url_host),
+    Function("getHostname", (_m(URL, to=T.STRING),), network.url_hostname),
+    Function("getPort", (_m(URL, to=T.STRING),), network.url_port),
+    Function("getEscapedPath", (_m(URL, to=T.STRING),), lambda u: network.url(u).path),
     Function(
         "getQuery",
         (_m(URL, to=T.Map(T.STRING, T.List(T.STRING))),),
-        lambda u: parse_qs(_url(u).query, keep_blank_values=True),
+        lambda u: parse_qs(network.url(u).query, keep_blank_values=True),
     ),
-    Function("ip", (_g(T.STRING, to=IP),), lambda s: ["ip", str(_address(s))]),
-    Function("ip", (_m(CIDR, to=IP),), lambda c: ["ip", str(_interface(c[1]).ip)]),
-    Function("isIP", (_g(T.STRING, to=T.BOOL),), lambda s: _is(_address, s)),
-    Function("ip.isCanonical", (_g(T.STRING, to=T.BOOL),), lambda s: str(_address(s)) == s),
-    Function("family", (_m(IP, to=T.INT),), lambda a: _address(a[1]).version),
-    Function("isUnspecified", (_m(IP, to=T.BOOL),), lambda a: _address(a[1]).is_unspecified),
-    Function("isLoopback", (_m(IP, to=T.BOOL),), lambda a: _address(a[1]).is_loopback),
+    Function("ip", (_g(T.STRING, to=IP),), lambda s: ["ip", str(network.address(s))]),
+    Function("ip", (_m(CIDR, to=IP),), lambda c: ["ip", str(network.interface(c[1]).ip)]),
+    Function("isIP", (_g(T.STRING, to=T.BOOL),), lambda s: _is(network.address, s)),
+    Function("ip.isCanonical", (_g(T.STRING, to=T.BOOL),), lambda s: str(network.address(s)) == s),
+    Function("family", (_m(IP, to=T.INT),), lambda a: network.address(a[1]).version),
+    Function("isUnspecified", (_m(IP, to=T.BOOL),), lambda a: network.address(a[1]).is_unspecified),
+    Function("isLoopback", (_m(IP, to=T.BOOL),), lambda a: network.address(a[1]).is_loopback),
     Function(
         "isLinkLocalMulticast",
         (_m(IP, to=T.BOOL),),
-        lambda a: _address(a[1]) in _LINK_LOCAL_MULTICAST[_address(a[1]).version],
+        lambda a: network.address(a[1]) in network.LINK_LOCAL_MULTICAST[network.address(a[1]).version],
     ),
-    Function("isGlobalUnicast", (_m(IP, to=T.BOOL),), lambda a: _global_unicast(_address(a[1]))),
-    Function("isLinkLocalUnicast", (_m(IP, to=T.BOOL),), lambda a: _address(a[1]).is_link_local),
-    Function("cidr", (_g(T.STRING, to=CIDR),), lambda s: ["cidr", str(_interface(s))]),
-    Function("isCIDR", (_g(T.STRING, to=T.BOOL),), lambda s: _is(_interface, s)),
-    Function("prefixLength", (_m(CIDR, to=T.INT),), lambda c: _interface(c[1]).network.prefixlen),
-    Function("masked", (_m(CIDR, to=CIDR),), lambda c: ["cidr", str(_interface(c[1]).network)]),
-    Function("containsIP", (_m(CIDR, T.STRING, to=T.BOOL), _m(CIDR, IP, to=T.BOOL)), _contains_ip),
-    Function("containsCIDR", (_m(CIDR, T.STRING, to=T.BOOL), _m(CIDR, CIDR, to=T.BOOL)), _contains_cidr),
+    Function("isGlobalUnicast", (_m(IP, to=T.BOOL),), lambda a: network.global_unicast(network.address(a[1]))),
+    Function("isLinkLocalUnicast", (_m(IP, to=T.BOOL),), lambda a: network.address(a[1]).is_link_local),
+    Function("cidr", (_g(T.STRING, to=CIDR),), lambda s: ["cidr", str(network.interface(s))]),
+    Function("isCIDR", (_g(T.STRING, to=T.BOOL),), lambda s: _is(network.interface, s)),
+    Function("prefixLength", (_m(CIDR, to=T.INT),), lambda c: network.interface(c[1]).network.prefixlen),
+    Function("masked", (_m(CIDR, to=CIDR),), lambda c: ["cidr", str(network.interface(c[1]).network)]),
+    Function("containsIP", (_m(CIDR, T.STRING, to=T.BOOL), _m(CIDR, IP, to=T.BOOL)), network.contains_ip),
+    Function("containsCIDR", (_m(CIDR, T.STRING, to=T.BOOL), _m(CIDR, CIDR, to=T.BOOL)), network.contains_cidr),
     Function("sum", tuple(_m(T.List(t), to=t) for t in _NUMBERS), _sum),
     Function("min", tuple(_m(T.List(t), to=t) for t in _ORDERED), _extreme(min)),
     Function("max", tuple(_m(T.List(t), to=t) for t in _ORDERED), _extreme(max)),

@@ -24,8 +24,11 @@ from infra.placement.state import (
     pool_is_open,
 )
 
-# Choices tried for one replica on one cluster before giving up.
+# Choices tried for one replica on one cluster before giving up, and for all searches of a plan together. When the
+# latter are spent, a cluster still gets as many as its pods need when each first choice is right, and a few more.
 MAX_STEPS = 4000
+PLAN_STEPS = 40_000
+_LEAST_SPARE = 50
 # Above this many pods, what was found hopeless is no longer remembered: writing it down costs more than it saves.
 _REMEMBER_PODS = 64
 
@@ -39,7 +42,25 @@ _NONE_USED: Mapping[str, int] = {}
 def find(asked: Asked, state: ClusterState, quota: Mapping[str, int] | None) -> Outcome:
     """The best way to place one more replica on the cluster; `quota`: GPU type → millionths left, None = no matter.
     Nothing is changed. Raises SelectorError."""
-    return _find_single(asked, state, quota) if asked.single else Search(asked, state, quota).run()
+    if asked.single:
+        return _find_single(asked, state, quota)
+    # What failed on one cluster fails on every other that looks the same.
+    key = _look(state, quota) if asked.request.price_check is None else None
+    known = asked.failed.get(key) if key is not None else None
+    if known is not None:
+        return known
+    outcome = Search(asked, state, quota).run()
+    if outcome.solution is None and key is not None:
+        asked.failed[key] = outcome
+    return outcome
+
+
+def _look(state: ClusterState, quota: Mapping[str, int] | None) -> object:
+    pools = frozenset(
+        (pool.pool.name, pool.pool.shape, pool.pool.zone, frozenset((v, len(n)) for v, n in pool.groups.items()))
+        for pool in state.pools
+    )
+    return pools, tuple(sorted(quota.items())) if quota is not None else None
 
 
 def _find_single(asked: Asked, state: ClusterState, quota: Mapping[str, int] | None) -> Outcome:
@@ -138,7 +159,8 @@ class Search:
             if choice is None:
                 return
             self.tried += 1
-            if self.tried > MAX_STEPS:
+            self.asked.steps += 1
+            if self.tried > max(min(MAX_STEPS, PLAN_STEPS - self.asked.steps), len(items) + _LEAST_SPARE):
                 self.gave_up = True
                 return
             self._do(items[len(stack) - 1], choice)

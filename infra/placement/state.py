@@ -93,6 +93,9 @@ class Asked:
     def __init__(self, request: Request) -> None:
         self.request = request
         self._matches: dict[PoolShape, list[list[MemberMatch]]] = {}
+        # For the search: what found nothing, by the look of the cluster, and choices tried in all.
+        self.failed: dict[object, Outcome] = {}
+        self.steps = 0
         engines = request.engines
         self.single = len(engines) == 1 and engines[0].copies == 1 and [m.pods for m in engines[0].members] == [1]
 

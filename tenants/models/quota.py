@@ -45,7 +45,7 @@ class QuotaAllotment(TenantOwned):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["quota", "cluster", "namespace"], name="quota_allotment_unique"),
+            models.UniqueConstraint(fields=["tenant", "quota", "cluster", "namespace"], name="quota_allotment_unique"),
             models.CheckConstraint(
                 condition=models.Q(target__lte=models.F("amount")), name="quota_allotment_target_within_amount"
             ),

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,20 +68,41 @@ def h100(name: str, **rest: Any) -> dict[str, Any]:
 def worker(failpoint: str, *arguments: str) -> subprocess.Popen[str]:
     """A worker process that dies, or stops, at the step."""
     environment = os.environ | {"AIF_FAILPOINT": failpoint, "DJANGO_SETTINGS_MODULE": "portal.settings.testing"}
-    command = [sys.executable, "-m", "tests.support.worker", *(arguments or KINDS)]
+    command = [sys.executable, "-m", "tests.support.worker", *arguments]
     return subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
 
 
-def die_at(failpoint: str) -> None:
-    """Let a worker work until it is killed at the step."""
-    process = worker(failpoint)
+@pytest.fixture
+def victims() -> Iterator[Callable[[str], None]]:
+    """Let a worker work until it is killed at a step."""
+    process = worker("", "--serve", *KINDS)
+    assert process.stdin
+    assert process.stdout
+    said: list[str] = []
+
+    def die_at(step: str) -> None:
+        process.stdin.write(f"{step}\n")  # type: ignore[union-attr]
+        process.stdin.flush()  # type: ignore[union-attr]
+        for line in process.stdout:  # type: ignore[union-attr]
+            said.append(line)
+            if line.strip() == str(-signal.SIGKILL):
+                return
+        raise AssertionError("".join(said[-30:]))
+
     try:
-        output, _ = process.communicate(timeout=90)
+        yield die_at
     finally:
+        process.stdin.close()
         process.kill()
-    assert process.returncode == -signal.SIGKILL, output
+        process.wait()
 
 
 def leases_run_out() -> None:
@@ -94,11 +115,11 @@ def held() -> int:
     return (rows.aggregate(total=Sum("share"))["total"] or 0) // CARD
 
 
-def test_killed_at_any_step_it_converges_and_doubles_nothing(place: Estate) -> None:
+def test_killed_at_any_step_it_converges_and_doubles_nothing(place: Estate, victims: Callable[[str], None]) -> None:
     for step in MAKING:
         name = f"at-{step}"
         deployment_apply(tenant=place.tenant, manifest=h100(name), actor=TESTER)
-        die_at(step)
+        victims(step)
         leases_run_out()
         place.until(lambda name=name: place.ready(name), f"Ready after a kill at {step}")
         assert len(place.replicas(name)) == 2, step
@@ -111,13 +132,15 @@ def test_killed_at_any_step_it_converges_and_doubles_nothing(place: Estate) -> N
         end(place, name)
 
 
-def test_killed_while_deleting_nothing_stays_and_nothing_is_freed_early(place: Estate) -> None:
+def test_killed_while_deleting_nothing_stays_and_nothing_is_freed_early(
+    place: Estate, victims: Callable[[str], None]
+) -> None:
     for step in ENDING:
         name = f"at-{step}"
         deployment_apply(tenant=place.tenant, manifest=h100(name), actor=TESTER)
         place.until(lambda name=name: place.ready(name), "Ready")
         deployment_delete(tenant=place.tenant, name=name, actor=TESTER)
-        die_at(step)
+        victims(step)
         leases_run_out()
         # Whatever was given back is really gone from the cluster.
         assert held() >= len(place.objects(FRA)), step

@@ -3,6 +3,9 @@
 It runs due items of the kinds until it is ended (``--once``: until it has run one). ``AIF_FAILPOINT`` names the step
 at which it dies (see ``tenants.failpoints``); ``kube-written-N`` is one of its own: right after the N-th write to a
 cluster, before anything of it is recorded.
+
+With ``--serve`` it reads steps from its standard input instead, one a line, and answers each with how a worker of
+its own (a fork, so that a start costs nothing) ended: ``-9`` for a kill.
 """
 
 from __future__ import annotations
@@ -17,23 +20,39 @@ import django
 
 
 def main() -> None:
-    """Work until killed."""
+    """Work until killed, or serve."""
     parser = argparse.ArgumentParser()
     parser.add_argument("kinds", nargs="+")
     parser.add_argument("--once", action="store_true")
+    parser.add_argument("--serve", action="store_true")
     arguments = parser.parse_args()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings.testing")
     django.setup()
-    _count_writes()
+    if not arguments.serve:
+        work(arguments.kinds, once=arguments.once)
+        return
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            os.environ["AIF_FAILPOINT"] = line.strip()
+            work(arguments.kinds, once=False)
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+def work(kinds: list[str], *, once: bool) -> None:
+    """Run what is due, again and again."""
     from portal.kernel.models import WorkItem
     from portal.kernel.workqueue import run_item
 
+    _count_writes()
     while True:
-        due = WorkItem.objects.filter(kind__in=arguments.kinds, next_attempt_at__isnull=False)
+        due = WorkItem.objects.filter(kind__in=kinds, next_attempt_at__isnull=False)
         for pk in due.order_by("next_attempt_at", "id").values_list("pk", flat=True):
             before = WorkItem.objects.values_list("lease_token", flat=True).get(pk=pk)
             outcome = run_item(pk)
-            if WorkItem.objects.values_list("lease_token", flat=True).get(pk=pk) != before and arguments.once:
+            if once and WorkItem.objects.values_list("lease_token", flat=True).get(pk=pk) != before:
                 sys.stdout.write(f"outcome {type(outcome).__name__}\n")
                 return
         time.sleep(0.05)

@@ -36,6 +36,8 @@ from infra.placement import (
     free_vector,
     place,
 )
+from infra.placement.search import Search
+from infra.placement.state import Outcome
 
 H100 = Device.of("gpu.nvidia.com", {"architecture": "Hopper"}, {"memory": "81559Mi"})
 L40S = Device.of("gpu.nvidia.com", {"architecture": "Ada"}, {"memory": "46068Mi"})
@@ -596,6 +598,7 @@ def test_what_fits_but_was_not_needed_is_ranked() -> None:
 
 def test_the_search_says_when_it_gave_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("infra.placement.search.MAX_STEPS", 2)
+    monkeypatch.setattr("infra.placement.search._LEAST_SPARE", -2)
     engines = (EngineSpec("e", (pods(4, 1),)),)
     (reason,) = place(
         snapshot(
@@ -605,6 +608,24 @@ def test_the_search_says_when_it_gave_up(monkeypatch: pytest.MonkeyPatch) -> Non
     ).explanations
     assert reason.rule is Rule.SEARCH_LIMIT
     assert "it may exist" in reason.sentence
+
+
+def test_a_hopeless_search_is_not_repeated_on_clusters_that_look_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for each pod alone, not for all: only a search can tell, and two hundred clusters are one question."""
+    engines = (EngineSpec("e", (pods(1, 4, Role.LEADER), pods(5, 3))),)
+    searched = []
+    run = Search.run
+
+    def counted(self: Search) -> Outcome:
+        searched.append(self.state.cluster.name)
+        return run(self)
+
+    monkeypatch.setattr(Search, "run", counted)
+    fleet = snapshot(*(cluster(f"c{i:03d}", whole(free=(6, 6, 4))) for i in range(200)))
+    plan = place(fleet, ask(1, engines=engines))
+    assert plan.short == 1
+    assert set(rules(plan).values()) == {Rule.CAPACITY}
+    assert len(searched) == 1
 
 
 def test_tolerations_follow_kubernetes() -> None:

@@ -1,0 +1,193 @@
+"""A whole instance as processes: Valkey, web, worker, beat and watcher, on this run's database, started as
+``portal.cli up`` starts them (same commands, same environment, production settings).
+
+    with running_portal(clone, simulator) as portal:
+        portal.manage("createsuperuser", ...)
+        portal.start()
+        portal.url                      # http://127.0.0.1:28800
+        portal.restart(ahead=timedelta(days=3))   # all of them again, their clock three days ahead
+
+What the processes write is kept, and shown for a test that fails (tests/browser/conftest.py).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from portal.cli.instance import ROOT, Instance
+from portal.cli.migrating import prepare
+from portal.cli.postgres import OWNER
+from portal.cli.processes import Child
+from portal.cli.supervisor import Options, Part, Supervisor
+from tests.support.db import Clone
+from tests.support.simulator import SimulatorProcess
+
+PORTS = range(28800, 28900)
+PATIENCE = 120.0
+"""Seconds for which one step is waited for. Long, for a busy machine; nothing asserts how long a step takes."""
+KEPT_LINES = 400
+
+
+@dataclass
+class RunningPortal:
+    """The parts of an instance, and what they wrote."""
+
+    instance: Instance
+    clone: Clone
+    simulator: SimulatorProcess
+    env: dict[str, str]
+    supervisor: Supervisor
+    parts: list[Part] = field(default_factory=list)
+    lines: dict[str, deque[str]] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+    _writing: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def url(self) -> str:
+        """The address of its pages, without a slash at the end."""
+        return f"http://127.0.0.1:{self.supervisor.port}"
+
+    def prepare(self) -> None:
+        """Static files, and the broker."""
+        prepare(self.clone.url(OWNER), self.env)
+        self._launch(self.supervisor.valkey_part(self.env))
+        wait_for(self.instance.broker_socket.exists, "Valkey's socket")
+
+    def manage(self, *arguments: str, **env: str) -> str:
+        """Run ``manage.py``; what it printed. Raises AssertionError with its output where it fails."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            env=self.env | env, cwd=ROOT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"manage.py {arguments[0]}:\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def fleet_file(self) -> Path:
+        """The simulator's clusters as ``demo_seed --simulator`` reads them."""
+        path = self.instance.private / "simulator.json"
+        facts = {
+            one.name: {
+                "server": one.server,
+                "kubeconfig": str(one.kubeconfig),
+                "observe_kubeconfig": str(one.observe_kubeconfig),
+            }
+            for one in self.simulator.values()
+        }
+        path.write_text(json.dumps({"clusters": facts}))
+        return path
+
+    def start(self, *, ahead: timedelta = timedelta()) -> None:
+        """Web, worker, beat and watcher; returns when the pages answer. ``ahead``: see tests/support/shifted.py."""
+        for part in self.supervisor.portal_parts(self.env):
+            if ahead:
+                shifted = ["-m", "tests.support.shifted", str(ahead.total_seconds())]
+                part.command[1:1] = shifted
+            self._launch(part)
+        wait_for(self._ready, "the portal's /readyz")
+
+    def restart(self, *, ahead: timedelta = timedelta()) -> None:
+        """End all but the broker in order, and start them again."""
+        self._stop(self.parts[1:])
+        self.start(ahead=ahead)
+
+    def stop(self) -> None:
+        """End everything."""
+        self._stop(self.parts)
+
+    def log(self) -> str:
+        """The last lines of each process."""
+        with self._writing:
+            return "\n".join(f"{name:<9}| {line}" for name, lines in self.lines.items() for line in lines)
+
+    def _stop(self, parts: list[Part]) -> None:
+        for part in reversed(parts):
+            assert part.child is not None
+            part.child.stop(part.patience)
+        self.parts = [part for part in self.parts if part not in parts]
+
+    def _launch(self, part: Part) -> None:
+        part.child = Child(
+            part.name, part.command, env=part.env, cwd=ROOT, say=self._say, on_parent_death=part.on_parent_death
+        )
+        self.parts.append(part)
+
+    def _say(self, name: str, line: str) -> None:
+        with self._writing:
+            self.lines.setdefault(name, deque(maxlen=KEPT_LINES)).append(line)
+            if '"level": "error"' in line or line.startswith("Traceback"):
+                self.errors.append(f"{name}: {line}")
+
+    def _ready(self) -> bool:
+        for part in self.parts:
+            assert part.child is not None
+            assert part.child.running(), f"{part.name} ended with status {part.child.process.returncode}:\n{self.log()}"
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=30) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+
+@contextmanager
+def running_portal(
+    clone: Clone, simulator: SimulatorProcess, *, demo: bool = False, **settings: str
+) -> Iterator[RunningPortal]:
+    """An instance with its broker running and nothing else yet; ended, and its tables emptied, at the end.
+
+    Args:
+        settings: environment variables (``AIF_…``) beside those of ``portal.cli``.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="aif-browser-"))
+    instance = Instance(folder / "data")
+    instance.prepare()
+    port = free_port()
+    env = instance.environment(port=port, demo=demo) | {"AIF_DATABASE_URL": clone.url()} | settings
+    portal = RunningPortal(instance, clone, simulator, env, Supervisor(Options(instance.data), instance, port))
+    try:
+        portal.prepare()
+        yield portal
+    except BaseException:
+        sys.stderr.write(portal.log() + "\n")
+        raise
+    finally:
+        portal.stop()
+        clone.flush()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    for port in PORTS:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError(f"No port of {PORTS.start} to {PORTS.stop - 1} is free.")
+
+
+def wait_for(done: Callable[[], Any], what: str, *, patience: float = PATIENCE) -> Any:
+    """Ask until the answer is true; the answer. Raises AssertionError naming ``what`` did not come about."""
+    end = time.monotonic() + patience
+    while not (answer := done()):
+        assert time.monotonic() < end, f"{what} did not come about within {patience:.0f} s"
+        time.sleep(0.1)
+    return answer
