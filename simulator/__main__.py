@@ -72,6 +72,7 @@ class Running:
             backlog=512,
         )
         self.server = _Server(config)
+        self.writing = asyncio.Lock()
 
     def save(self, *, last: bool = False) -> None:
         """Write the state."""
@@ -84,7 +85,8 @@ class Running:
             now = self.cluster.clock()
             metrics.sample(self.cluster, self.cluster.meter, metrics.exporting(self.cluster), now)
             data = saving.snapshot(self.cluster, last=False)
-            await asyncio.to_thread(saving.save, self.state_dir, self.cluster.spec.name, data)
+            async with self.writing:
+                await asyncio.to_thread(saving.save, self.state_dir, self.cluster.spec.name, data)
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -195,7 +197,8 @@ async def _end(running: list[Running], tasks: list[asyncio.Task[Any]]) -> None:
     await asyncio.wait(servers, timeout=5)
     for row in running:
         row.manager.stop()
-        row.save(last=True)
+        async with row.writing:
+            row.save(last=True)
     for task in tasks:
         task.cancel()
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):

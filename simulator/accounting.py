@@ -94,6 +94,6 @@ class Accounting:
         return {"ended": [asdict(run) for run in self.ended], "open": [asdict(run) for run in self.open.values()]}
 
     def load(self, saved: Obj) -> None:
-        """From the saved state; runs whose pod is gone ended with it."""
+        """From the saved state."""
         self.ended = [Run(**row) for row in saved.get("ended", [])]
         self.open = {row["uid"]: Run(**row) for row in saved.get("open", [])}

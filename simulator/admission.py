@@ -177,9 +177,10 @@ def check_quota(store: Store, kind: Kind, obj: Obj) -> None:
         used = quota_used(store, namespace, list(charge))
         over = sorted(k for k, value in charge.items() if value > 0 and used[k] + value > hard[k])
         if over:
-            asked = ",".join(f"{key}={quantity.decimal(charge[key])}" for key in over)
-            have = ",".join(f"{key}={quantity.decimal(used[key])}" for key in over)
-            limit = ",".join(f"{key}={quota['spec']['hard'][key]}" for key in over)
+            texts = quota["spec"]["hard"]
+            asked = ",".join(f"{key}={quantity.like(charge[key], texts[key])}" for key in over)
+            have = ",".join(f"{key}={quantity.like(used[key], texts[key])}" for key in over)
+            limit = ",".join(f"{key}={texts[key]}" for key in over)
             why = f"exceeded quota: {name_of(quota)}, requested: {asked}, used: {have}, limited: {limit}"
             raise forbidden(kind, name_of(obj), why)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 
 from simulator.access import User
@@ -13,7 +14,7 @@ from simulator.errors import conflict
 from simulator.faults import Faults, Tally
 from simulator.fleet import ClusterSpec
 from simulator.index import PodIndex, SetIndex
-from simulator.kinds import CRD, EVENT, NODE, POD, Obj
+from simulator.kinds import CRD, EVENT, NAMESPACE, NODE, POD, Obj
 from simulator.meter import Meter
 from simulator.objects import (
     Ids,
@@ -31,6 +32,8 @@ from simulator.registry import Registry
 from simulator.schemas import kind_from_crd
 from simulator.store import Change, Store
 from simulator.watching import Hub
+
+EVENT_SECONDS = 3600.0
 
 
 class Cluster:
@@ -63,6 +66,7 @@ class Cluster:
         self.meter = Meter()
         self.look_at_node: Callable[[str], None] = lambda name: None
         """Has the machinery look at a node and its pods at once; set when that is there."""
+        self._event_log: deque[tuple[float, str, str]] = deque()
         self._events: dict[tuple[str, str, str, str], tuple[str, float]] = {}
         self.store.listen(self._crd_changed)
 
@@ -117,6 +121,10 @@ class Cluster:
         now = self.clock()
         key = (uid_of(about), reason, message, component)
         namespace = namespace_of(about) or "default"
+        home = self.store.get(NAMESPACE, "", namespace)
+        if home is None or is_deleting(home.obj):
+            return
+        self._forget_events(now)
         known = self._events.get(key)
         entry = self.store.get(EVENT, namespace, known[0]) if known else None
         if known and entry and now - known[1] < 600:
@@ -166,6 +174,20 @@ class Cluster:
         else:
             body["count"] = 1
         self.store.put(EVENT, body)
+        self._event_log.append((now, namespace, name))
+
+    def _forget_events(self, now: float) -> None:
+        """Events live for an hour."""
+        while self._event_log and now - self._event_log[0][0] > EVENT_SECONDS:
+            _, namespace, name = self._event_log.popleft()
+            self.store.remove(EVENT, namespace, name)
+
+    def restore_events(self) -> None:
+        """Let the events of a saved state end in time."""
+        found = [
+            (unix(e["metadata"]["creationTimestamp"]), namespace_of(e), name_of(e)) for e in self.store.objects(EVENT)
+        ]
+        self._event_log.extend(sorted(found))
 
 
 def scheduled(now: float, message: str = "", generation: int = 0) -> Obj:

@@ -54,6 +54,13 @@ def decimal(value: Fraction | int) -> str:
     return f"{whole}{_SUFFIX[power]}"
 
 
+def like(value: Fraction | int, text: str) -> str:
+    """A value written in the family of the given text: binary beside '64Gi', decimal beside '4'."""
+    found = _FORM.match(text)
+    binary = found is not None and found.group(2) in _BINARY
+    return _binary(Fraction(value)) if binary else decimal(value)
+
+
 def _binary(value: Fraction) -> str:
     if value == 0:
         return "0"

@@ -80,6 +80,7 @@ def load(cluster: Cluster, state_dir: Path) -> bool:
     cluster.store.load(version, rows)
     cluster.pods.load([obj for kind, obj in rows if kind == POD])
     cluster.sets.load([obj for kind, obj in rows if kind == REPLICA_SET])
+    cluster.restore_events()
     cluster.broken.update(saved.get("broken") or {})
     cluster.meter.energy.update(saved.get("energy") or {})
     cluster.accounting.load(saved.get("accounting") or {})

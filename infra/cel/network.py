@@ -45,7 +45,7 @@ def url_port(value: Any) -> str:
     return url_host(value).rpartition("]")[2].partition(":")[2]
 
 
-def address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+def parse_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     """An address; zones and IPv4 inside IPv6 are refused, as in Kubernetes."""
     if "%" in text:
         raise ValueError(f"IP address {text[:64]!r}: a zone is not allowed")
@@ -67,24 +67,24 @@ def global_unicast(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bo
     return not plain and str(address) != "255.255.255.255"
 
 
-def interface(text: str) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
+def parse_network(text: str) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
     """An address with the bits of its network, as `cidr()` takes it."""
     address, slash, bits = text.partition("/")
     if not slash or not bits.isascii() or not bits.isdigit() or (len(bits) > 1 and bits[0] == "0"):
         raise ValueError(f"{text[:64]!r} is not a network: an address, a slash and a number of bits are needed")
-    address(address)
+    parse_address(address)
     return ipaddress.ip_interface(text)
 
 
 def contains_ip(net: Any, other: Any) -> bool:
     """Whether the network holds the address (text or value)."""
-    address = address(other if isinstance(other, str) else other[1])
-    network = interface(net[1]).network
-    return address.version == network.version and address in network
+    found = parse_address(other if isinstance(other, str) else other[1])
+    network = parse_network(net[1]).network
+    return found.version == network.version and found in network
 
 
 def contains_cidr(net: Any, other: Any) -> bool:
     """Whether the network holds all of the other (text or value)."""
-    outer = interface(net[1]).network
-    inner = interface(other if isinstance(other, str) else other[1]).network
+    outer = parse_network(net[1]).network
+    inner = parse_network(other if isinstance(other, str) else other[1]).network
     return outer.version == inner.version and inner.subnet_of(cast("Any", outer))

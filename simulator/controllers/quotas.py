@@ -40,7 +40,7 @@ class Quotas(Controller):
             def change(obj: Obj, hard: Obj = hard, used: Obj = used) -> None:
                 obj["status"] = {
                     "hard": dict(hard),
-                    "used": {name: quantity.decimal(used[name]) for name in hard},
+                    "used": {name: quantity.like(used[name], str(hard[name])) for name in hard},
                 }
 
             self.registry.modify(RESOURCE_QUOTA, namespace, name_of(quota), change, self.options("status"))

@@ -54,6 +54,12 @@ def test_bad_quantities_are_named(text: str) -> None:
         quantity.parse(text)
 
 
+def test_used_is_written_like_its_limit() -> None:
+    assert quantity.like(16 * 2**30, "64Gi") == "16Gi"
+    assert quantity.like(Fraction(1, 2), "4") == "500m"
+    assert quantity.like(0, "64Gi") == "0"
+
+
 def test_decimal_of_fractions() -> None:
     assert quantity.decimal(Fraction(1, 4)) == "250m"
     assert quantity.decimal(Fraction(3)) == "3"

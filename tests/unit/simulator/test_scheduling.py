@@ -14,7 +14,7 @@ from simulator.controllers.hami import ALLOCATED, HamiScheduler, parse_allocated
 from simulator.controllers.scheduler import Scheduler
 from simulator.devices import NoDevices
 from simulator.fleet import ClusterSpec, Gpu, Mig, Pool
-from simulator.kinds import NAMESPACE, POD
+from simulator.kinds import EVENT, NAMESPACE, POD
 from simulator.machinery import furnish, furnish_devices
 from simulator.objects import annotations_of, name_of
 from simulator.options import Options
@@ -185,3 +185,22 @@ def test_names_of_nodes_are_unique() -> None:
     assert sorted(cluster.devices) == sorted({name_of(n) for n in (cluster.node(d) for d in cluster.devices) if n})
     uuids = [card.uuid for devices in cluster.devices.values() for card in devices.cards]
     assert len(uuids) == len(set(uuids)) == 48
+
+
+def test_events_count_up_and_end() -> None:
+    now = [1_800_000_000.0]
+    cluster = Cluster(ClusterSpec("lab"), Timing(), [], "seed", lambda: now[0])
+    cluster.registry.create(NAMESPACE, "", {"metadata": {"name": "n"}}, Options())
+    about = made(cluster, pod("p"))
+    for _ in range(3):
+        cluster.event(about, "BackOff", "again", "kubelet", warning=True)
+    (found,) = cluster.store.objects(EVENT)
+    assert (found["count"], found["type"]) == (3, "Warning")
+    for _ in range(2):
+        cluster.event(about, "FailedScheduling", "no room", "default-scheduler", warning=True, action="Scheduling")
+    series = next(e for e in cluster.store.objects(EVENT) if e["reason"] == "FailedScheduling")
+    assert series["series"]["count"] == 2
+    assert (series["firstTimestamp"], series["eventTime"][:4]) == (None, "2027")
+    now[0] += 3601
+    cluster.event(about, "Killing", "end", "kubelet")
+    assert [e["reason"] for e in cluster.store.objects(EVENT)] == ["Killing"]

@@ -226,6 +226,10 @@ def test_the_observer_reads_and_never_writes(simulated_fleet: SimulatorProcess, 
     assert not may(observer, verb="create", resource="pods")
     assert not may(observer, verb="get", resource="pods", subresource="log")
     assert may(whole, verb="create", resource="pods")
+    path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+    _, rules = whole.cluster.call("POST", path, {"spec": {"namespace": "default"}}, observe=True)
+    verbs = {verb for row in rules["status"]["resourceRules"] for verb in row["verbs"]}
+    assert verbs == {"get", "list", "watch"}
 
 
 # --- watches ---------------------------------------------------------------------------------------------

@@ -1,0 +1,129 @@
+"""What a team used: a table by day, deployment, type of card and mode, and a line over the days."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_safe
+
+from billing.models import Issuer
+from billing.selectors.charges import issuer_of
+from billing.selectors.costs import current_period
+from billing.selectors.sums import Only
+from billing.selectors.usage import (
+    UsageTable,
+    narrowed,
+    usage_choices,
+    usage_days,
+    usage_final_until,
+    usage_table,
+)
+from billing.web.forms import UsageForm
+from billing.web.paging import page_of, query_of
+from portal.kernel.clock import Interval, previous_period, period_of, utcnow, zone
+from portal.kernel.csvfile import csv_response
+from portal.kernel.scoping import tenant_scope
+from tenants.permissions import Perm
+from tenants.web.pages import TeamRequest, team_page, team_render
+
+COLUMNS = (
+    "day", "deployment", "namespace_or_deployment", "gpu_type", "sharing", "profile", "gpu_hours", "instance_hours",
+    "amount", "currency", "partly_unpriced",
+)  # fmt: skip
+
+
+@require_safe
+@team_page(Perm.BILL_READ)
+def usage(request: TeamRequest) -> HttpResponse:
+    """The table and its chart; what they are grouped by and narrowed to is in the address."""
+
+    def context() -> dict[str, Any]:
+        issuer = issuer_of(request.tenant.pk)
+        if issuer is None:
+            return {"issuer": None}
+        form, window, only = _asked(request, issuer)
+        table = _table(request, issuer, form, window, only)
+        days = usage_days(request.tenant.pk, issuer, window, only=only) if only else []
+        month = period_of(utcnow(), issuer.time_zone)
+        return {
+            "issuer": issuer,
+            "form": form,
+            "groups": form.groups if form.is_valid() else (),
+            "window": window,
+            "first_day": window.start.astimezone(zone(issuer.time_zone)).date(),
+            "last_day": days[-1][0] if days else None,
+            "page": page_of(request, table.rows if table else ()),
+            "total": table.total if table else None,
+            "days": days,
+            "final_until": usage_final_until(request.tenant.pk),
+            "query": query_of(request),
+            "this_month": _days_of(month, issuer),
+            "last_month": _days_of(previous_period(month), issuer),
+        }
+
+    return team_render(request, "billing/usage.html", context)
+
+
+@require_safe
+@team_page(Perm.BILL_READ)
+def usage_csv(request: TeamRequest) -> HttpResponse:
+    """All rows of the table."""
+    rows: list[tuple[object, ...]] = []
+    with tenant_scope(request.tenant.pk):
+        issuer = issuer_of(request.tenant.pk)
+        if issuer is not None:
+            form, window, only = _asked(request, issuer)
+            table = _table(request, issuer, form, window, only)
+            rows = csv_rows(table) if table else []
+    return csv_response(f"usage-{request.tenant.slug}.csv", COLUMNS, rows)
+
+
+def csv_rows(table: UsageTable) -> list[tuple[object, ...]]:
+    """The table's rows as cells: numbers as plain decimals."""
+    return [
+        (
+            row.key.day.isoformat() if row.key.day else "", row.key.deployment, row.key.label, row.key.gpu_type,
+            row.key.sharing, row.key.profile, row.gpu_hours, row.instance_hours,
+            "" if row.amount is None else f"{row.amount:f}", table.issuer.currency, "yes" if row.unpriced else "no",
+        )
+        for row in table.rows
+    ]  # fmt: skip
+
+
+def _asked(request: HttpRequest, issuer: Issuer) -> tuple[UsageForm, Interval, Only | None]:
+    """The form, the window, and the filter (None: it matches nothing)."""
+    tenant_id = request.tenant.pk  # type: ignore[attr-defined]  # team_page has set it
+    month = current_period(issuer, utcnow())
+    today = Interval(month.start, min(month.end, max(utcnow(), month.start)))
+    form = UsageForm(request.GET, choices=usage_choices(tenant_id))
+    window = form.window(issuer.time_zone, today)
+    if not form.is_valid():
+        return form, window, None
+    only = narrowed(
+        tenant_id,
+        deployment=form.cleaned_data["deployment"],
+        gpu_type=form.cleaned_data["gpu_type"],
+        sharing=form.cleaned_data["sharing"],
+    )
+    return form, window, only
+
+
+def _table(
+    request: TeamRequest, issuer: Issuer, form: UsageForm, window: Interval, only: Only | None
+) -> UsageTable | None:
+    if only is None:
+        return None
+    return usage_table(request.tenant.pk, issuer, window, by=form.groups, only=only)
+
+
+def _days_of(month: Interval, issuer: Issuer) -> tuple[str, str]:
+    """First and last day of a month, for a link."""
+    tz = zone(issuer.time_zone)
+    return month.start.astimezone(tz).date().isoformat(), _last(month, issuer)
+
+
+def _last(month: Interval, issuer: Issuer) -> str:
+    from datetime import timedelta
+
+    return (month.end - timedelta(seconds=1)).astimezone(zone(issuer.time_zone)).date().isoformat()
