@@ -1,14 +1,19 @@
-"""A bill as CSV: made in memory as a whole (rows of a scope must not be streamed after it has closed)."""
+"""Bills as CSV: made in memory as a whole (rows of a scope must not be streamed after it has closed)."""
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from billing.models import Bill
+from django.http import HttpResponse
+
+from billing.models import Bill, BillingPeriod, BillLine
 from billing.selectors.bills import bill_lines
+from billing.selectors.lines import LineAllocation
+from billing.selectors.statements import OpenLine, OpenPeriod, TenantStatement
 from portal.kernel.clock import format_rfc3339
 
 COLUMNS = (
@@ -28,25 +33,105 @@ class Export:
     content_type: str
     body: bytes
 
+    def response(self) -> HttpResponse:
+        """The file as a download."""
+        response = HttpResponse(self.body, content_type=self.content_type)
+        response["Content-Disposition"] = f'attachment; filename="{self.name}"'
+        return response
+
 
 def bill_csv(bill: Bill) -> Export:
     """The bill's lines; instants in UTC, numbers as plain decimals with a point. Within a scope of its tenant."""
+    return _file(f"bill-{bill.number}", COLUMNS, (_bill_line(bill, line) for line in bill_lines(bill)))
+
+
+def period_csv(period: BillingPeriod) -> Export:
+    """The lines of all bills of a closed period, by tenant. Within a system scope."""
+    lines = (
+        BillLine.objects.filter(bill__period=period)
+        .select_related("bill__tenant", "bill__period", "gpu_type")
+        .order_by("bill__tenant__slug", "position")
+    )
+    return _file(f"bills-{period.issuer.slug}-{period}", COLUMNS, (_bill_line(line.bill, line) for line in lines))
+
+
+def statements_csv(period: BillingPeriod, statements: Iterable[TenantStatement]) -> Export:
+    """What final hours of an open period cost so far, by tenant."""
+    columns = ("tenant", "period", "currency", "total", "lines", "lines_unpriced")
+    rows = (
+        (text(one.tenant.slug), str(period), period.issuer.currency, number(one.total), one.lines, one.unpriced)
+        for one in statements
+    )
+    return _file(f"open-{period.issuer.slug}-{period}", columns, rows)
+
+
+def running_csv(tenant: str, one: OpenPeriod, lines: Iterable[OpenLine]) -> Export:
+    """An open period's lines. ``state``: see :class:`billing.selectors.statements.OpenLine`."""
+    columns = (
+        "tenant", "period", "currency", "state", "kind", "deployment_or_namespace", "cost_code", "what", "charge_start",
+        "charge_end", "quantity", "unit", "unit_price", "amount",
+    )  # fmt: skip
+    rows = (
+        (
+            text(tenant), str(one.period), one.preview.issuer.currency, row.state, row.line.kind, text(row.label),
+            text(row.line.subject.cost_code), text(str(row.line.key or "")), format_rfc3339(row.line.segment.start),
+            format_rfc3339(row.line.segment.end), number(row.line.quantity), row.line.unit,
+            "" if row.line.unit_price is None else number(row.line.unit_price),
+            "" if row.amount is None else number(row.amount),
+        )
+        for row in lines
+    )  # fmt: skip
+    return _file(f"open-{tenant}-{one.period}", columns, rows)
+
+
+def line_csv(line: BillLine, parts: Iterable[LineAllocation]) -> Export:
+    """The allocations behind a line. Σ of ``quantity`` is the line's quantity."""
+    columns = (
+        "bill", "line", "cluster", "namespace", "pod", "pod_uid", "resource", "ordinal", "node", "card", "share",
+        "started", "ended", "seconds_in_line", "quantity", "unit", "unit_price", "end_inferred", "compute_uncapped",
+        "ran_before_connected", "source", "revisions",
+    )  # fmt: skip
+    return _file(f"line-{line.bill.number}-{line.position}", columns, (_part(line, part) for part in parts))
+
+
+def _part(line: BillLine, part: LineAllocation) -> tuple[object, ...]:
+    one = part.allocation
+    measured = (number(part.seconds), number(part.shown_quantity), line.unit, number(line.unit_price))
+    if one is None:
+        empty = ("",) * 6
+        return (text(line.bill.number), line.position, *empty, text(part.node_name), "", "", "", "", *measured,
+                "", "", "", "", part.revisions)  # fmt: skip
+    return (
+        text(line.bill.number), line.position, one.cluster.slug, text(one.namespace), text(one.pod_name), one.pod_uid,
+        one.resource, one.ordinal, text(one.node.name if one.node else ""), one.device_uuid,
+        number(Decimal(one.share).scaleb(-6)), format_rfc3339(one.started_at),
+        format_rfc3339(one.ended_at) if one.ended_at else "", *measured, _yes(one.inferred), _yes(one.uncapped),
+        _yes(one.first_day), one.source, part.revisions,
+    )  # fmt: skip
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _bill_line(bill: Bill, line: BillLine) -> tuple[object, ...]:
+    return (
+        text(bill.number), text(bill.tenant.slug), format_rfc3339(bill.period.starts_at),
+        format_rfc3339(bill.period.ends_at), bill.currency, line.position, line.kind,
+        _yes(line.correction), text(line.deployment_name), text(line.namespace),
+        text(line.cost_code), text(line.gpu_type.slug if line.gpu_type else ""), line.sharing,
+        text(line.profile), format_rfc3339(line.charge_from), format_rfc3339(line.charge_to),
+        number(line.quantity), line.unit, number(line.unit_price), number(line.amount_exact),
+        number(line.amount),
+    )  # fmt: skip
+
+
+def _file(name: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Export:
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, lineterminator="\r\n")
-    writer.writerow(COLUMNS)
-    for line in bill_lines(bill):
-        writer.writerow(
-            [
-                text(bill.number), text(bill.tenant.slug), format_rfc3339(bill.period.starts_at),
-                format_rfc3339(bill.period.ends_at), bill.currency, line.position, line.kind,
-                "yes" if line.correction else "no", text(line.deployment_name), text(line.namespace),
-                text(line.cost_code), text(line.gpu_type.slug if line.gpu_type else ""), line.sharing,
-                text(line.profile), format_rfc3339(line.charge_from), format_rfc3339(line.charge_to),
-                number(line.quantity), line.unit, number(line.unit_price), number(line.amount_exact),
-                number(line.amount),
-            ]
-        )  # fmt: skip
-    return Export(f"bill-{bill.number}.csv", "text/csv; charset=utf-8", buffer.getvalue().encode())
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return Export(f"{name}.csv", "text/csv; charset=utf-8", buffer.getvalue().encode())
 
 
 def text(value: str) -> str:

@@ -1,5 +1,7 @@
 """Django's description of this app."""
 
+from importlib import import_module
+
 from django.apps import AppConfig
 
 
@@ -10,6 +12,4 @@ class InfraConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the reconcilers with the work queue."""
-        from infra import reconcilers
-
-        assert reconcilers
+        import_module("infra.reconcilers")

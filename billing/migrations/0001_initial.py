@@ -69,9 +69,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "number",
-                    models.CharField(
-                        help_text="Of an invoice: without gaps. Of a statement: its id.", max_length=80
-                    ),
+                    models.CharField(help_text="Of an invoice: without gaps. Of a statement: its id.", max_length=80),
                 ),
                 ("version", models.PositiveIntegerField(default=1)),
                 ("currency", models.CharField(max_length=3)),
@@ -246,9 +244,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "node",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="infra.node"
-                    ),
+                    models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="+", to="infra.node"),
                 ),
             ],
         ),
@@ -313,9 +309,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "ordinal",
-                    models.PositiveIntegerField(
-                        help_text="Which of the pod's devices of that resource, from 0."
-                    ),
+                    models.PositiveIntegerField(help_text="Which of the pod's devices of that resource, from 0."),
                 ),
                 (
                     "bucket",
@@ -366,9 +360,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "cores",
-                    models.PositiveIntegerField(
-                        help_text="Requested compute, percent of the card.", null=True
-                    ),
+                    models.PositiveIntegerField(help_text="Requested compute, percent of the card.", null=True),
                 ),
                 (
                     "slices",
@@ -384,9 +376,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "cpu_millicores",
-                    models.PositiveBigIntegerField(
-                        default=0, help_text="This device's part of the pod's CPU."
-                    ),
+                    models.PositiveBigIntegerField(default=0, help_text="This device's part of the pod's CPU."),
                 ),
                 (
                     "host_memory_mib",
@@ -406,9 +396,7 @@ class Migration(migrations.Migration):
                 ("uncapped", models.BooleanField(default=False, help_text="HAMi without a limit on cores.")),
                 (
                     "first_day",
-                    models.BooleanField(
-                        default=False, help_text="Ran already when the cluster was connected."
-                    ),
+                    models.BooleanField(default=False, help_text="Ran already when the cluster was connected."),
                 ),
                 (
                     "source",
@@ -487,9 +475,7 @@ class Migration(migrations.Migration):
                 ("time_zone", models.CharField(default="UTC", help_text="IANA name.", max_length=64)),
                 (
                     "grace_hours",
-                    models.PositiveIntegerField(
-                        default=72, help_text="A period can be closed so long after its end."
-                    ),
+                    models.PositiveIntegerField(default=72, help_text="A period can be closed so long after its end."),
                 ),
                 ("is_default", models.BooleanField(default=False)),
                 ("number_prefix", models.CharField(blank=True, max_length=20)),
@@ -557,16 +543,12 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "through_seq",
-                    models.BigIntegerField(
-                        default=0, help_text="Evidence up to this changed_seq is worked in."
-                    ),
+                    models.BigIntegerField(default=0, help_text="Evidence up to this changed_seq is worked in."),
                 ),
                 ("metered_from", models.DateTimeField(help_text="The first hour with usage.", null=True)),
                 (
                     "final_until",
-                    models.DateTimeField(
-                        help_text="Usage exists for every hour before this instant.", null=True
-                    ),
+                    models.DateTimeField(help_text="Usage exists for every hour before this instant.", null=True),
                 ),
                 (
                     "cuts",
@@ -677,9 +659,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="billline",
             name="rate",
-            field=models.ForeignKey(
-                on_delete=django.db.models.deletion.PROTECT, related_name="+", to="billing.rate"
-            ),
+            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="+", to="billing.rate"),
         ),
         migrations.CreateModel(
             name="RateCard",
@@ -746,9 +726,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name="creditnote",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("amount_minor__gt", 0)), name="credit_note_positive"
-            ),
+            constraint=models.CheckConstraint(condition=models.Q(("amount_minor__gt", 0)), name="credit_note_positive"),
         ),
         migrations.AddIndex(
             model_name="deviceallocation",
@@ -801,15 +779,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name="billingperiod",
-            constraint=models.UniqueConstraint(
-                fields=("issuer", "year", "month"), name="billing_period_unique"
-            ),
+            constraint=models.UniqueConstraint(fields=("issuer", "year", "month"), name="billing_period_unique"),
         ),
         migrations.AddConstraint(
             model_name="billingperiod",
-            constraint=models.UniqueConstraint(
-                fields=("issuer", "starts_at"), name="billing_period_start_unique"
-            ),
+            constraint=models.UniqueConstraint(fields=("issuer", "starts_at"), name="billing_period_start_unique"),
         ),
         migrations.AddConstraint(
             model_name="billingperiod",
@@ -819,9 +793,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name="billline",
-            constraint=models.UniqueConstraint(
-                fields=("tenant", "bill", "position"), name="bill_line_position"
-            ),
+            constraint=models.UniqueConstraint(fields=("tenant", "bill", "position"), name="bill_line_position"),
         ),
         migrations.AddConstraint(
             model_name="billline",
@@ -943,9 +915,7 @@ class Migration(migrations.Migration):
                         ),
                         (
                             "share",
-                            models.BigIntegerField(
-                                help_text="Charged share, millionths of a card (idle: 1,000,000)."
-                            ),
+                            models.BigIntegerField(help_text="Charged share, millionths of a card (idle: 1,000,000)."),
                         ),
                         (
                             "memory_mib",
@@ -953,9 +923,7 @@ class Migration(migrations.Migration):
                         ),
                         (
                             "cores",
-                            models.IntegerField(
-                                help_text="Requested compute, percent of the card.", null=True
-                            ),
+                            models.IntegerField(help_text="Requested compute, percent of the card.", null=True),
                         ),
                         ("slices", models.IntegerField(help_text="Requested MIG compute slices.", null=True)),
                         ("cpu_millicores", models.BigIntegerField(default=0)),

@@ -11,7 +11,8 @@ from django.views.decorators.http import require_safe
 
 from billing import exports
 from billing.models import Bill, BillLine, CreditNote
-from billing.selectors.bills import bill_lines, bills as tenant_bills
+from billing.selectors.bills import bill_lines
+from billing.selectors.bills import bills as tenant_bills
 from billing.selectors.lines import bill_line_parts, line_adds_up
 from billing.selectors.statements import OpenPeriod, open_lines, open_periods, shares_of
 from billing.web.paging import SIZE, page_from, page_number, page_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from billing.web.forms import CapacityForm
 from billing.web.paging import SIZE, page_from, page_number, page_of, query_of
 from portal.kernel.clock import Interval, format_rfc3339, utcnow
 from portal.kernel.csvfile import csv_response
+from portal.kernel.money import decimal_from
 from portal.kernel.scoping import system_scope
 from portal.kernel.web import platform_page, system_render
 
@@ -143,8 +145,4 @@ def _cells(row: CapacityHour) -> tuple[object, ...]:
 
 
 def _hours(value: int) -> str:
-    from fractions import Fraction
-
-    from portal.kernel.money import decimal_from
-
     return f"{decimal_from(Fraction(value, CARD_HOUR), 12):f}"

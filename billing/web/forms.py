@@ -59,8 +59,7 @@ class WindowForm(PortalForm):
         if last is None:
             last = (standard.end - timedelta(seconds=1)).astimezone(tz).date()
             last = min(max(first, last), first + timedelta(days=self.longest - 1))
-        if first > last:
-            first = last
+        first = min(first, last)
         return Interval(instant(first, tz_name), instant(last + timedelta(days=1), tz_name))
 
 
@@ -140,9 +139,7 @@ class RateForm(PortalForm):
     gpu_type = forms.ModelChoiceField(
         GPUType.objects.none(), required=False, to_field_name="slug", label="GPU type", empty_label="(CPU or memory)"
     )
-    sharing = forms.ChoiceField(
-        required=False, label="Mode", choices=[("", "(CPU or memory)"), *SharingMode.choices]
-    )
+    sharing = forms.ChoiceField(required=False, label="Mode", choices=[("", "(CPU or memory)"), *SharingMode.choices])
     profile = forms.CharField(required=False, max_length=32, label="MIG profile", help_text="Such as 1g.10gb.")
     source = forms.ChoiceField(label="Price comes from", choices=Rate.Source.choices)
     price = forms.DecimalField(
@@ -190,7 +187,8 @@ class CloseForm(PortalForm):
     """The period, typed, so that no month is closed by a slip."""
 
     confirm = forms.CharField(
-        label="Type the period to close it", widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
+        label="Type the period to close it",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
     accept_behind = forms.BooleanField(
         required=False, label="Close although clusters are behind: what they tell later is on the next bill"

@@ -96,9 +96,7 @@ def close(request: HttpRequest, issuer: str, period: str) -> HttpResponse:
     if form.is_valid():
         try:
             stored = period_ensure(row.issuer, row.starts_at)
-            done = period_close(
-                period=stored, actor=acting(request), accept_behind=form.cleaned_data["accept_behind"]
-            )
+            done = period_close(period=stored, actor=acting(request), accept_behind=form.cleaned_data["accept_behind"])
         except Problem as problem:
             form.add_problem(problem)
             return _page(request, period_named(row.issuer, period), form, problem.status)

@@ -132,7 +132,7 @@ def issuer_create(request: HttpRequest) -> HttpResponse:
         data = form.cleaned_data
         try:
             if Issuer.objects.filter(slug=data["slug"]).exists():
-                raise Conflict(f"There is an issuer {data['slug']} already.")  # noqa: TRY301  # shown in the form
+                raise Conflict(f"There is an issuer {data['slug']} already.")  # shown in the form
             first = default_issuer() is None
             issuer = issuer_ensure(**data, is_default=first, actor=acting(request))
         except Problem as problem:

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from billing.web import bills, conservation, credits, periods, rates, usage
+from billing.web import bills, conservation, credit_notes, periods, rates, usage
 
 app_name = "billing"
 urlpatterns = [
@@ -22,7 +22,7 @@ urlpatterns = [
     path("platform/bills/<slug:issuer>/<slug:period>/", periods.period, name="period"),
     path("platform/bills/<slug:issuer>/<slug:period>/close", periods.close, name="period-close"),
     path("platform/bills/<slug:issuer>/<slug:period>.csv", periods.period_csv, name="period-csv"),
-    path("platform/credit/<uuid:bill_id>/", credits.credit, name="credit"),
+    path("platform/credit/<uuid:bill_id>/", credit_notes.credit, name="credit"),
     path("platform/hours/", conservation.conservation, name="conservation"),
     path("platform/hours.csv", conservation.conservation_csv, name="conservation-csv"),
     path("platform/hours/nodes/", conservation.nodes, name="conservation-nodes"),

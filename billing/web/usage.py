@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -21,7 +22,7 @@ from billing.selectors.usage import (
 )
 from billing.web.forms import UsageForm
 from billing.web.paging import page_of, query_of
-from portal.kernel.clock import Interval, previous_period, period_of, utcnow, zone
+from portal.kernel.clock import Interval, period_of, previous_period, utcnow, zone
 from portal.kernel.csvfile import csv_response
 from portal.kernel.scoping import tenant_scope
 from tenants.permissions import Perm
@@ -124,6 +125,4 @@ def _days_of(month: Interval, issuer: Issuer) -> tuple[str, str]:
 
 
 def _last(month: Interval, issuer: Issuer) -> str:
-    from datetime import timedelta
-
     return (month.end - timedelta(seconds=1)).astimezone(zone(issuer.time_zone)).date().isoformat()

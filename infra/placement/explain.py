@@ -32,7 +32,7 @@ def explain_pool(
     """Why this pool got no new replica. `outcome`: what the last search on its cluster found; `done`: every replica
     that was wanted has a place."""
     if pool.pool.name in outcome.fitting:
-        return _jointly(asked, state, pool, outcome, [0], done)
+        return _ranked(asked, state, pool, done)
     refusals: list[Explanation] = []
     fitting: list[int] = []
     for engine in range(len(asked.request.engines)):
@@ -46,21 +46,22 @@ def explain_pool(
     return _jointly(asked, state, pool, outcome, fitting, done)
 
 
+def _ranked(asked: Asked, state: ClusterState, pool: PoolState, done: bool) -> Explanation:
+    own, cluster, name = state.own, state.cluster.name, pool.pool.name
+    elsewhere = "every replica has a place" if done else "others came first"
+    sentence = (
+        f"Pool {name} on cluster {cluster} fits; {elsewhere}: clusters with fewer replicas of {asked.request.name}, "
+        f"then the tightest fit, come first (it has {own})."
+    )
+    return Explanation(Rule.RANKED, cluster, name, sentence, {"own": own})
+
+
 def _jointly(
     asked: Asked, state: ClusterState, pool: PoolState, outcome: Outcome, fitting: list[int], done: bool
 ) -> Explanation:
-    cluster, where = state.cluster.name, _where(state, pool)
-    request = asked.request
     if outcome.solution is not None:
-        elsewhere = "every replica has a place" if done else "others came first"
-        return Explanation(
-            Rule.RANKED,
-            cluster,
-            pool.pool.name,
-            f"{where} fits; {elsewhere}: clusters with fewer replicas of {request.name}, then the tightest fit, "
-            f"come first (it has {state.own}).",
-            {"own": state.own},
-        )
+        return _ranked(asked, state, pool, done)
+    request, cluster, where = asked.request, state.cluster.name, _where(state, pool)
     names = ", ".join(request.engines[engine].name for engine in fitting)
     if outcome.gave_up:
         return Explanation(

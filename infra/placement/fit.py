@@ -25,6 +25,7 @@ UNCOUNTED = 1000
 _UNKNOWN_MIB = 1 << 40
 
 Score = tuple[int, int, int]
+NO_FIT: Score = (1 << 62, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,8 @@ class MemberMatch:
     verdicts: tuple[tuple[Verdict, ...], ...]  # by request, by entry
     candidates: tuple[tuple[DeviceEntry, ...], ...]  # by request
     possible: bool
-    # What `fits` has answered so far.
+    # What `fits` has answered so far, and the score of the best way (NO_FIT: there is none).
+    scores: dict[FreeVector, Score] = field(default_factory=dict)
     known: dict[FreeVector, tuple[Fit, ...]] = field(default_factory=dict)
     _room: dict[FreeVector, int] = field(default_factory=dict)
 
@@ -87,7 +89,9 @@ class MemberMatch:
             known = tuple(_ways(self, free)) if self.possible else ()
             if len(self.known) >= _KEPT:
                 self.known.clear()
+                self.scores.clear()
             self.known[free] = known
+            self.scores[free] = known[0].score if known else NO_FIT
         return known
 
     def room(self, free: FreeVector, distinct: bool, enough: int) -> int:

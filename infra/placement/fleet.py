@@ -195,10 +195,10 @@ class Pool:
 
     def __post_init__(self) -> None:
         groups: dict[FreeVector, list[str]] = {}
-        for node in self.nodes:
+        for node in sorted(self.nodes, key=lambda node: node.name):
             if not node.unusable:
                 groups.setdefault(interned(node.free), []).append(node.name)
-        object.__setattr__(self, "groups", {vector: tuple(sorted(names)) for vector, names in groups.items()})
+        object.__setattr__(self, "groups", {vector: tuple(names) for vector, names in groups.items()})
         object.__setattr__(self, "by_name", {node.name: node for node in self.nodes})
         object.__setattr__(self, "shape", _pool_shape(self.entries, self.sharing))
 

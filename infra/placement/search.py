@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from infra.placement.fit import Fit, Score
+from infra.placement.fit import NO_FIT, Fit, Score
 from infra.placement.fleet import FreeVector
 from infra.placement.request import Request
 from infra.placement.state import (
@@ -64,41 +64,42 @@ def _look(state: ClusterState, quota: Mapping[str, int] | None) -> object:
 
 
 def _find_single(asked: Asked, state: ClusterState, quota: Mapping[str, int] | None) -> Outcome:
-    """The common case: one pod. Nothing depends on anything else, so the best fit of all is the answer."""
+    """The common case: one pod. Nothing depends on anything else, so the best fit of all is the answer; of equal ones
+    the first pool and node by name."""
     zone = asked.request.zone
     priced = asked.request.price_check is not None
     fitting: list[str] = []
     refused = False
-    found: tuple[Score, PoolState, str, FreeVector, Fit] | None = None
+    found: tuple[Score, str, PoolState, FreeVector, Fit] | None = None
     for pool in state.pools:
-        reserved = pool.pool.zone
-        if reserved and reserved != zone:
+        groups, name, reserved = pool.groups, pool.pool.name, pool.pool.zone
+        if not groups or (reserved and reserved != zone):
             continue
         match = asked.all_matches(pool)[0][0]
         if not match.possible or (priced and not pool_is_open(asked, 0, pool, state.cluster.name)):
             continue
-        known = match.known
-        best: tuple[Score, PoolState, str, FreeVector, Fit] | None = None
-        for vector, nodes in pool.groups.items():
-            fits = known.get(vector)
-            if fits is None:
-                fits = match.fits(vector)
-            for fit in fits:
-                score = fit.score
-                if best is not None and (score > best[0] or (score == best[0] and nodes[0] >= best[2])):
-                    break  # fits come best first
-                if quota is None or _within(quota, _NONE_USED, fit):
-                    best = (score, pool, nodes[0], vector, fit)
-                    break
-                refused = True
-        if best is not None:
-            fitting.append(pool.pool.name)
-            if found is None or (best[0], pool.pool.name) < (found[0], found[1].pool.name):
-                found = best
+        scores = match.scores
+        if not groups.keys() <= scores.keys():
+            for vector in groups:
+                match.fits(vector)
+        vector = min(groups, key=scores.__getitem__)
+        score = scores[vector]
+        if score is NO_FIT:
+            continue
+        fit = match.known[vector][0]
+        if not _within(quota, _NONE_USED, fit):
+            refused = True
+            within = [(f.score, v, f) for v in groups for f in match.fits(v) if _within(quota, _NONE_USED, f)]
+            if not within:
+                continue
+            score, vector, fit = min(within, key=lambda choice: choice[0])
+        fitting.append(name)
+        if found is None or (score, name) < found[:2]:
+            found = (score, name, pool, vector, fit)
     if found is None:
         return Outcome(None, refused)
-    score, pool, node, vector, fit = found
-    step = Step(_FIRST, pool, node, vector, fit)
+    score, _, pool, vector, fit = found
+    step = Step(_FIRST, pool, pool.groups[vector][0], vector, fit)
     return Outcome(Solution((step,), score, dict(fit.usage)), refused, False, tuple(fitting))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from django.db.models import Count, Q, Sum
@@ -52,7 +53,7 @@ def pool_figures(clusters: Sequence[Cluster]) -> list[PoolFigures]:
     pools = NodePool.objects.filter(cluster_id__in=ids).select_related("cluster__site", "gpu_type")
     found = []
     for pool in pools.order_by("cluster__slug", "name"):
-        row = counted.get(pool.pk, {})
+        row: dict[str, Any] = counted.get(pool.pk, {})
         figures = PoolFigures(
             pool=pool,
             nodes=row.get("nodes") or 0,

@@ -111,6 +111,7 @@ def _page(
 ) -> HttpResponse:
     slugs = {team.pk: team.slug for team in teams}
     now = utcnow()
+    assert actor.user_id is not None  # the page is for people who are signed in
     rows = [
         (token, slugs.get(token.tenant_id, "a team you left") if token.tenant_id else "all of mine", _state(token, now))
         for token in ApiToken.objects.filter(user_id=actor.user_id)

@@ -28,7 +28,7 @@ class Operation:
 @lru_cache(maxsize=1)
 def operations() -> tuple[Operation, ...]:
     """All operations by path and method. The schema is code, so it is made once a process."""
-    schema: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)
+    schema: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
     found = []
     for path, item in sorted(schema["paths"].items()):
         for method in METHODS:

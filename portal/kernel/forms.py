@@ -22,7 +22,8 @@ class FieldErrors(ErrorList):
     def render(self, *args: Any, **kwargs: Any) -> SafeString:
         if not self:
             return mark_safe("")
-        where = format_html(' id="{}_error"', self.field_id) if self.field_id else ""
+        field_id = getattr(self, "field_id", None)
+        where = format_html(' id="{}_error"', field_id) if field_id else ""
         items = format_html_join("", "<li>{}</li>", ((str(message),) for message in self))
         return format_html('<ul class="errorlist"{}>{}</ul>', where, items)
 

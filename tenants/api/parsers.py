@@ -14,9 +14,9 @@ class YamlTextParser(BaseParser):
 
     media_type = "application/yaml"
 
-    def parse(
+    def parse(  # type: ignore[override]  # a view that takes it knows that it is a text
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
-    ) -> str:  # type: ignore[override]  # a view that takes it knows that it is a text
+    ) -> str:
         """The body as text.
 
         Raises:

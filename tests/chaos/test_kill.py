@@ -30,7 +30,7 @@ from tests.unit.tenants.manifests import manifest_data
 
 assert simulated_fleet  # a fixture, found by its name
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
 FRA = "gpu-fra-1"
