@@ -14,6 +14,7 @@ from billing.models import Bill, BillingPeriod, BillLine
 from billing.selectors.bills import bill_lines
 from billing.selectors.lines import LineAllocation
 from billing.selectors.statements import OpenLine, OpenPeriod, TenantStatement
+from billing.selectors.usage import UsageRow
 from portal.kernel.clock import format_rfc3339
 
 COLUMNS = (
@@ -82,6 +83,23 @@ def running_csv(tenant: str, one: OpenPeriod, lines: Iterable[OpenLine]) -> Expo
         for row in lines
     )  # fmt: skip
     return _file(f"open-{tenant}-{one.period}", columns, rows)
+
+
+def usage_csv(tenant: str, currency: str, rows: Iterable[UsageRow]) -> Export:
+    """A table of usage; what it is not grouped by is empty."""
+    columns = (
+        "day", "deployment", "deployment_or_namespace", "gpu_type", "sharing", "profile", "gpu_hours",
+        "instance_hours", "amount", "currency", "partly_unpriced",
+    )  # fmt: skip
+    cells = (
+        (
+            row.key.day.isoformat() if row.key.day else "", row.key.deployment, text(row.key.label),
+            text(row.key.gpu_type), row.key.sharing, text(row.key.profile), number(row.gpu_hours),
+            number(row.instance_hours), "" if row.amount is None else number(row.amount), currency, _yes(row.unpriced),
+        )
+        for row in rows
+    )  # fmt: skip
+    return _file(f"usage-{tenant}", columns, cells)
 
 
 def line_csv(line: BillLine, parts: Iterable[LineAllocation]) -> Export:

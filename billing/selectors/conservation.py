@@ -20,7 +20,8 @@ from portal.kernel.clock import Interval
 from portal.kernel.money import decimal_from
 
 BUCKETS = ("tenants", "idle", "starting", "overhead", "unavailable", "unattributed")
-_CARD_HOUR = 1_000_000 * 3_600_000
+CARD_HOUR = 1_000_000 * 3_600_000
+"""Millionths·milliseconds: one card for one hour."""
 _BUCKETS = sum((F(name) for name in BUCKETS[1:]), F(BUCKETS[0]))
 
 
@@ -146,7 +147,7 @@ def _priced_idle(
         if price is None:
             cell.missing = True
         else:
-            cell.total += Fraction(idle, _CARD_HOUR) * Fraction(price)
+            cell.total += Fraction(idle, CARD_HOUR) * Fraction(price)
     return found
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 from django import template
 
-from billing.selectors.conservation import BUCKETS
+from billing.selectors.conservation import BUCKETS, CARD_HOUR
 from infra.models.hardware import SharingMode
-from portal.kernel.money import THIN_SPACE, decimal_from, quantize
+from portal.kernel.clock import epoch_ms, zone
+from portal.kernel.money import MINOR_UNITS, THIN_SPACE, decimal_from, quantize
 
 register = template.Library()
 
-CARD_HOUR = 1_000_000 * 3_600_000
 BAR = 1000
 """Width of a bar in its own units."""
 
@@ -124,3 +125,55 @@ def bucket(row: Any, name: str) -> int:
     """One bucket of an hour, or of a sum of hours."""
     value: int = row.buckets[name] if hasattr(row, "buckets") else getattr(row, name)
     return value
+
+
+@register.filter
+def card_hours_or_dash(value: int) -> str:
+    """As :func:`card_hours`, but a dash for zero: in a wide table only what is there stands out."""
+    return card_hours(value) if value else "–"
+
+
+@register.filter
+def money(value: Decimal | None, currency: str = "") -> str:
+    """An amount with the currency's decimals and without its code (the column says it)."""
+    if value is None:
+        return "not known"
+    return quantity(quantize(value, MINOR_UNITS.get(currency, 2)), MINOR_UNITS.get(currency, 2))
+
+
+@register.filter
+def exactly_short(value: Decimal) -> str:
+    """An amount that is not rounded to the currency, to four decimals."""
+    return quantity(value, 4)
+
+
+@register.filter
+def percent(value: Decimal) -> str:
+    """A fraction as percent: ``15 %``."""
+    return f"{exactly(value * 100)}{THIN_SPACE}%"
+
+
+@register.filter
+def epoch(day: date) -> int:
+    """Seconds since 1970 at which a day begins in UTC, for a chart's axis."""
+    return epoch_ms(datetime(day.year, day.month, day.day, tzinfo=UTC)) // 1000
+
+
+@register.filter
+def day(value: date | datetime | str | None) -> str:
+    """A day for a date field: what was typed, or the UTC day of an instant."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).date().isoformat()
+    return value.isoformat() if isinstance(value, date) else value or ""
+
+
+@register.filter
+def last_day(value: date | datetime | str | None) -> str:
+    """As :func:`day`; of an instant, the UTC day that ends there."""
+    return day(value - timedelta(seconds=1)) if isinstance(value, datetime) else day(value)
+
+
+@register.filter
+def month_in(instant: datetime, tz_name: str) -> str:
+    """The month that an instant lies in, in a zone: ``2026-11``."""
+    return f"{instant.astimezone(zone(tz_name)):%Y-%m}"

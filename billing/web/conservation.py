@@ -12,6 +12,7 @@ from django.views.decorators.http import require_safe
 from billing.models import CapacityHour, Issuer
 from billing.selectors.conservation import (
     BUCKETS,
+    CARD_HOUR,
     TypeCapacity,
     capacity_by_type,
     capacity_hours,
@@ -20,7 +21,6 @@ from billing.selectors.conservation import (
     latest_hour,
     unmapped_namespaces,
 )
-from billing.templatetags.billing import CARD_HOUR
 from billing.web.forms import CapacityForm
 from billing.web.paging import SIZE, page_from, page_number, page_of, query_of
 from portal.kernel.clock import Interval, format_rfc3339, utcnow
@@ -140,7 +140,8 @@ def _cells(row: CapacityHour) -> tuple[object, ...]:
     return (
         format_rfc3339(row.hour), row.cluster.slug, row.node.name, row.gpu_type.slug if row.gpu_type else "",
         row.sharing, *(_hours(getattr(row, name)) for name in BUCKETS), _hours(row.in_service),
-        _hours(row.difference), _hours(row.overbooked), _hours(row.outside), "yes" if row.per_card else "no", row.source,
+        _hours(row.difference), _hours(row.overbooked), _hours(row.outside), "yes" if row.per_card else "no",
+        row.source,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
+from billing import exports
 from billing.models import Issuer
 from billing.selectors.charges import issuer_of
 from billing.selectors.costs import current_period
@@ -23,15 +24,9 @@ from billing.selectors.usage import (
 from billing.web.forms import UsageForm
 from billing.web.paging import page_of, query_of
 from portal.kernel.clock import Interval, period_of, previous_period, utcnow, zone
-from portal.kernel.csvfile import csv_response
 from portal.kernel.scoping import tenant_scope
 from tenants.permissions import Perm
 from tenants.web.pages import TeamRequest, team_page, team_render
-
-COLUMNS = (
-    "day", "deployment", "namespace_or_deployment", "gpu_type", "sharing", "profile", "gpu_hours", "instance_hours",
-    "amount", "currency", "partly_unpriced",
-)  # fmt: skip
 
 
 @require_safe
@@ -70,26 +65,13 @@ def usage(request: TeamRequest) -> HttpResponse:
 @team_page(Perm.BILL_READ)
 def usage_csv(request: TeamRequest) -> HttpResponse:
     """All rows of the table."""
-    rows: list[tuple[object, ...]] = []
     with tenant_scope(request.tenant.pk):
         issuer = issuer_of(request.tenant.pk)
-        if issuer is not None:
-            form, window, only = _asked(request, issuer)
-            table = _table(request, issuer, form, window, only)
-            rows = csv_rows(table) if table else []
-    return csv_response(f"usage-{request.tenant.slug}.csv", COLUMNS, rows)
-
-
-def csv_rows(table: UsageTable) -> list[tuple[object, ...]]:
-    """The table's rows as cells: numbers as plain decimals."""
-    return [
-        (
-            row.key.day.isoformat() if row.key.day else "", row.key.deployment, row.key.label, row.key.gpu_type,
-            row.key.sharing, row.key.profile, row.gpu_hours, row.instance_hours,
-            "" if row.amount is None else f"{row.amount:f}", table.issuer.currency, "yes" if row.unpriced else "no",
-        )
-        for row in table.rows
-    ]  # fmt: skip
+        if issuer is None:
+            return exports.usage_csv(request.tenant.slug, "", ()).response()
+        form, window, only = _asked(request, issuer)
+        table = _table(request, issuer, form, window, only)
+        return exports.usage_csv(request.tenant.slug, issuer.currency, table.rows if table else ()).response()
 
 
 def _asked(request: HttpRequest, issuer: Issuer) -> tuple[UsageForm, Interval, Only | None]:

@@ -223,7 +223,15 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "drf_spectacular.hooks.postprocess_schema_enums",
         "portal.kernel.openapi.add_problem_responses",
     ],
-    "ENUM_NAME_OVERRIDES": {},
+    "ENUM_NAME_OVERRIDES": {
+        "IssuerKindEnum": "billing.models.rates.Issuer.Kind",
+        "BillLineKindEnum": "billing.models.bills.BillLine.Kind",
+        "PeriodStateEnum": "billing.models.bills.BillingPeriod.State",
+        "OpenLineStateEnum": "billing.api.serializers.OPEN_STATES",
+        "RateSourceEnum": "billing.models.rates.Rate.Source",
+        "RateResourceEnum": "billing.models.rates.Rate.Resource",
+        "TenantStateEnum": "tenants.models.Tenant.State",
+    },
 }
 
 # -- logs: one JSON object a line, on standard error -------------------------------------------------------

@@ -72,9 +72,11 @@
     if (bad) { bad.focus(); }
   });
 
-  // A validation error (422) is an answer to show, not to drop.
+  // A validation error (422) is an answer to show, not to drop; so is the news that what was watched is gone.
   document.addEventListener("htmx:beforeSwap", (event) => {
-    if (event.detail.xhr.status === 422) {
+    const status = event.detail.xhr.status;
+    const watched = event.detail.requestConfig.elt.hasAttribute("data-poll");
+    if (status === 422 || (status === 404 && watched)) {
       event.detail.shouldSwap = true;
       event.detail.isError = false;
     }

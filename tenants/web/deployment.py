@@ -45,12 +45,15 @@ def deployment(request: TeamRequest, name: str) -> HttpResponse:
 @require_safe
 @team_page()
 def deployment_status(request: TeamRequest, name: str) -> HttpResponse:
-    """The part that changes by itself; 204 where the page shows it already (``?seen=``)."""
+    """The part that changes by itself; 204 where the page shows it already (``?seen=``).
+
+    A 404 holds the last word on it: nothing asks again.
+    """
     with tenant_scope(request.tenant.pk):
         try:
             live = _live(request.tenant, name)
         except NotFound:
-            return team_render(request, "tenants/partials/gone.html", lambda: {"name": name})
+            return team_render(request, "tenants/partials/gone.html", lambda: {"name": name}, status=404)
         if request.GET.get("seen") == live["seen"]:
             return HttpResponse(status=204)
     return team_render(request, LIVE, lambda: live | {"name": name})

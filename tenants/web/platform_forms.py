@@ -42,6 +42,7 @@ class TenantForm(_Fresh):
         Site.objects.none(),
         to_field_name="slug",
         required=False,
+        widget=forms.CheckboxSelectMultiple,
         label="Allowed sites",
         help_text="None means none: nothing of it is placed anywhere.",
     )

@@ -4,7 +4,8 @@
     with running_portal(clone, simulator) as portal:
         portal.manage("createsuperuser", ...)
         portal.start()
-        portal.url                      # http://127.0.0.1:28800
+        portal.wait_ready()
+        portal.url                      # http://127.0.0.1:…
         portal.restart(ahead=timedelta(days=3))   # all of them again, their clock three days ahead
 
 What the processes write is kept, and shown for a test that fails (tests/browser/conftest.py).
@@ -30,6 +31,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from celery import Celery
+
 from portal.cli.instance import ROOT, Instance
 from portal.cli.migrating import prepare
 from portal.cli.postgres import OWNER
@@ -38,7 +41,6 @@ from portal.cli.supervisor import Options, Part, Supervisor
 from tests.support.db import Clone
 from tests.support.simulator import SimulatorProcess
 
-PORTS = range(28800, 28900)
 PATIENCE = 120.0
 """Seconds for which one step is waited for. Long, for a busy machine; nothing asserts how long a step takes."""
 KEPT_LINES = 400
@@ -93,18 +95,29 @@ class RunningPortal:
         return path
 
     def start(self, *, ahead: timedelta = timedelta()) -> None:
-        """Web, worker, beat and watcher; returns when the pages answer. ``ahead``: see tests/support/shifted.py."""
+        """Start web, worker, beat and watcher. ``ahead``: see tests/support/shifted.py."""
         for part in self.supervisor.portal_parts(self.env):
             if ahead:
                 shifted = ["-m", "tests.support.shifted", str(ahead.total_seconds())]
                 part.command[1:1] = shifted
             self._launch(part)
+
+    def wait_ready(self) -> None:
+        """Return when the pages answer and all parts run."""
         wait_for(self._ready, "the portal's /readyz")
 
     def restart(self, *, ahead: timedelta = timedelta()) -> None:
-        """End all but the broker in order, and start them again."""
+        """End all but the broker in order, start them again, and wait for them."""
         self._stop(self.parts[1:])
         self.start(ahead=ahead)
+        self.wait_ready()
+
+    def tick(self, name: str) -> None:
+        """Send a worker the message that beat sends for a periodic task (see :mod:`portal.kernel.ticks`)."""
+        app = Celery(broker=self.env["AIF_BROKER_URL"])
+        app.conf.broker_transport_options = {"global_keyprefix": "aif:"}
+        with app.connection_for_write() as connection:
+            app.send_task("kernel.ticks.run", args=(name,), connection=connection, ignore_result=True)
 
     def stop(self) -> None:
         """End everything."""
@@ -173,15 +186,9 @@ def running_portal(
 
 def free_port() -> int:
     """A port that nobody listens on."""
-    for port in PORTS:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise RuntimeError(f"No port of {PORTS.start} to {PORTS.stop - 1} is free.")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def wait_for(done: Callable[[], Any], what: str, *, patience: float = PATIENCE) -> Any:

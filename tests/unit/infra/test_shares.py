@@ -174,7 +174,10 @@ def test_a_mig_slot_belongs_to_its_card() -> None:
     assert (plain.uuid, plain.slot) == (CARD, "")
 
 
-@pytest.mark.parametrize("value", ["a,b,c", "a,NVIDIA,-5,0:;", "a,NVIDIA,20k,0:;", "a,NVIDIA,1,2,3:;", "a,NVIDIA,17592186044134,0:;"])
+@pytest.mark.parametrize(
+    "value",
+    ["a,b,c", "a,NVIDIA,-5,0:;", "a,NVIDIA,20k,0:;", "a,NVIDIA,1,2,3:;", "a,NVIDIA,17592186044134,0:;"],
+)
 def test_a_broken_annotation_says_where(value: str) -> None:
     with pytest.raises(HamiFormatError, match="container 0, device 0"):
         parse_allocated(value)

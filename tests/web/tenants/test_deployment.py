@@ -78,7 +78,9 @@ def test_polling_answers_only_what_is_new(owner: Client, deployment: ModelDeploy
 def test_polling_ends_when_it_is_gone(owner: Client, deployment: ModelDeployment) -> None:
     with system_scope("test"):
         ModelDeployment.objects.update(deleted_at=datetime(2026, 11, 4, tzinfo=UTC))
-    page = text_of(owner.get(f"{PAGE}status", headers={"HX-Request": "true"}))
+    answer = owner.get(f"{PAGE}status", headers={"HX-Request": "true"})
+    assert answer.status_code == 404
+    page = text_of(answer)
     assert "qwen3-8b is gone" in page
     assert "hx-trigger" not in page
 
