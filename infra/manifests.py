@@ -151,9 +151,7 @@ def load_documents(text: str) -> list[dict[str, Any]]:
 def read_class(manifest: Mapping[str, Any]) -> ClassManifest:
     """An InferenceClass. Raises Invalid with a JSON pointer for everything that is wrong."""
     errors = _Errors()
-    name, _, spec = _head(
-        manifest, "InferenceClass", errors, frozenset({"description", "devices", "provisioning"}), 63
-    )
+    name, _, spec = _head(manifest, "InferenceClass", errors, frozenset({"description", "devices", "provisioning"}), 63)
     devices = tuple(
         _device(entry, ("spec", "devices", number), errors)
         for number, entry in enumerate(errors.items(spec.get("devices"), ("spec", "devices"), 1, 16))
@@ -199,9 +197,7 @@ def _device(entry: Any, path: tuple[str | int, ...], errors: _Errors) -> dict[st
 def read_cluster(manifest: Mapping[str, Any]) -> ClusterManifest:
     """An InferenceCluster. Raises Invalid with a JSON pointer for everything that is wrong."""
     errors = _Errors()
-    name, labels, spec = _head(
-        manifest, "InferenceCluster", errors, frozenset({"cluster", "taints", "nodePools"}), 40
-    )
+    name, labels, spec = _head(manifest, "InferenceCluster", errors, frozenset({"cluster", "taints", "nodePools"}), 40)
     cluster = errors.mapping(spec.get("cluster"), ("spec", "cluster"))
     source = errors.choice(cluster.get("source"), ("spec", "cluster", "source"), list(_SOURCES))
     if _SOURCES[source] not in cluster and not errors.found:

@@ -87,7 +87,6 @@ class NodeFacts:
         """Whether the cards are NVIDIA's; those of other vendors are seen, not enforced and not priced."""
         return bool(self.product) or any(key.startswith("nvidia.com/") for key in self.capacity)
 
-
     @property
     def digest(self) -> str:
         """Of everything but the version: equal digests, equal facts."""
@@ -190,9 +189,7 @@ def _cards(facts: NodeFacts, annotations: Mapping[str, str]) -> NodeFacts:
         per_card = instances_per_card(single_profile, product, memory)
         slices = max(shown, labelled)
         usable = count(facts.allocatable, GPU)
-        return replace(
-            facts, sharing="mig", cards=-(-slices // per_card), unavailable=(slices - usable) // per_card
-        )
+        return replace(facts, sharing="mig", cards=-(-slices // per_card), unavailable=(slices - usable) // per_card)
     if any(count(facts.capacity, MIG_PREFIX + profile) for profile in profiles):
         return _mixed(facts, profiles, labelled)
     replicas = max(1, _number(labels, "replicas"))
@@ -208,9 +205,7 @@ def _cards(facts: NodeFacts, annotations: Mapping[str, str]) -> NodeFacts:
         return replace(facts, cards=cards, unavailable=cards - min(cards, count(facts.allocatable, GPU)))
     others = [key for key in facts.capacity if is_gpu(key)]
     cards = sum(count(facts.capacity, key) for key in others)
-    return replace(
-        facts, cards=cards, unavailable=max(0, cards - sum(count(facts.allocatable, key) for key in others))
-    )
+    return replace(facts, cards=cards, unavailable=max(0, cards - sum(count(facts.allocatable, key) for key in others)))
 
 
 def _mixed(facts: NodeFacts, profiles: set[str], labelled: int) -> NodeFacts:

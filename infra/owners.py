@@ -23,9 +23,7 @@ class Owned:
 class ReplicaOwners(Protocol):
     """Set-based: one call for a batch of pods."""
 
-    def __call__(
-        self, cluster_id: UUID, claims: Collection[tuple[str, UUID]]
-    ) -> Mapping[tuple[str, UUID], Owned]:
+    def __call__(self, cluster_id: UUID, claims: Collection[tuple[str, UUID]]) -> Mapping[tuple[str, UUID], Owned]:
         """Of (namespace, replica id) pairs, those where the replica exists, runs on that cluster, and the namespace
         is its tenant's own; replicas that were deleted since count too. It runs inside a system scope, within the
         watcher's transaction."""
@@ -63,9 +61,7 @@ def register_zones(zones: ZoneOfTenants) -> None:
     _Registered.zones = staticmethod(zones)
 
 
-def replica_owners(
-    cluster_id: UUID, claims: Collection[tuple[str, UUID]]
-) -> Mapping[tuple[str, UUID], Owned]:
+def replica_owners(cluster_id: UUID, claims: Collection[tuple[str, UUID]]) -> Mapping[tuple[str, UUID], Owned]:
     """The confirmed ones of ``claims``; see :class:`ReplicaOwners`."""
     return _Registered.owners(cluster_id, claims) if claims else {}
 

@@ -93,9 +93,7 @@ def role_in(actor: Actor, tenant: Tenant) -> str:
     """The actor's role in a tenant (``Member.Role``); an empty text for an outsider."""
     if actor.user_id is None or not actor.may_enter(tenant.pk):
         return ""
-    member = (
-        Member.objects.filter(tenant=tenant, user_id=actor.user_id).values_list("role", flat=True).first()
-    )
+    member = Member.objects.filter(tenant=tenant, user_id=actor.user_id).values_list("role", flat=True).first()
     return member or ""
 
 
@@ -134,9 +132,7 @@ def require(actor: Actor, perm: Perm, tenant: Tenant | None = None) -> None:
     if where is not None and Perm.TENANT_READ not in held:
         raise NotFound("There is no such tenant, or you are not a member of it.")
     place = f"in tenant {where.slug}" if where is not None else "on the platform"
-    problem = Forbidden(
-        f"{actor.label} lacks the permission {perm} {place}. Ask an owner or a platform-admin for it."
-    )
+    problem = Forbidden(f"{actor.label} lacks the permission {perm} {place}. Ask an owner or a platform-admin for it.")
     problem.refusal = {
         "verb": str(perm),
         "actor": actor,

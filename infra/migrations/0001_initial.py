@@ -7,379 +7,823 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='Cluster',
+            name="Cluster",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('slug', models.SlugField(max_length=40, unique=True)),
-                ('name', models.CharField(max_length=120)),
-                ('mode', models.CharField(choices=[('observe', 'observe (never written to)'), ('manage', 'manage')], default='observe', max_length=8)),
-                ('paused', models.BooleanField(default=False, help_text='While set, nothing is written to the cluster.')),
-                ('labels', models.JSONField(blank=True, default=dict)),
-                ('taints', models.JSONField(blank=True, default=list)),
-                ('system_namespaces', models.JSONField(blank=True, default=list)),
-                ('api_server', models.URLField(max_length=400)),
-                ('kubeconfig_ciphertext', models.BinaryField()),
-                ('credential_expires_at', models.DateTimeField(blank=True, null=True)),
-                ('kubernetes_version', models.CharField(blank=True, max_length=40)),
-                ('identity', models.CharField(help_text='UID of the namespace kube-system: one cluster is connected once.', max_length=64, unique=True)),
-                ('generation', models.PositiveBigIntegerField(default=1)),
-                ('conditions', models.JSONField(blank=True, default=list)),
-                ('last_seen_at', models.DateTimeField(blank=True, null=True)),
-                ('abandoned_at', models.DateTimeField(blank=True, null=True)),
-                ('abandoned_reason', models.TextField(blank=True)),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("slug", models.SlugField(max_length=40, unique=True)),
+                ("name", models.CharField(max_length=120)),
+                (
+                    "mode",
+                    models.CharField(
+                        choices=[("observe", "observe (never written to)"), ("manage", "manage")],
+                        default="observe",
+                        max_length=8,
+                    ),
+                ),
+                (
+                    "paused",
+                    models.BooleanField(default=False, help_text="While set, nothing is written to the cluster."),
+                ),
+                ("labels", models.JSONField(blank=True, default=dict)),
+                ("taints", models.JSONField(blank=True, default=list)),
+                ("system_namespaces", models.JSONField(blank=True, default=list)),
+                ("api_server", models.URLField(max_length=400)),
+                ("kubeconfig_ciphertext", models.BinaryField()),
+                ("credential_expires_at", models.DateTimeField(blank=True, null=True)),
+                ("kubernetes_version", models.CharField(blank=True, max_length=40)),
+                (
+                    "identity",
+                    models.CharField(
+                        help_text="UID of the namespace kube-system: one cluster is connected once.",
+                        max_length=64,
+                        unique=True,
+                    ),
+                ),
+                ("generation", models.PositiveBigIntegerField(default=1)),
+                ("conditions", models.JSONField(blank=True, default=list)),
+                ("last_seen_at", models.DateTimeField(blank=True, null=True)),
+                ("abandoned_at", models.DateTimeField(blank=True, null=True)),
+                ("abandoned_reason", models.TextField(blank=True)),
+                ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
             options={
-                'ordering': ['slug'],
+                "ordering": ["slug"],
             },
         ),
         migrations.CreateModel(
-            name='Site',
+            name="Site",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('slug', models.SlugField(max_length=40, unique=True)),
-                ('name', models.CharField(max_length=120)),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("slug", models.SlugField(max_length=40, unique=True)),
+                ("name", models.CharField(max_length=120)),
+                ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
             options={
-                'ordering': ['slug'],
+                "ordering": ["slug"],
             },
         ),
         migrations.CreateModel(
-            name='ChangeCounter',
+            name="ChangeCounter",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('value', models.BigIntegerField(default=0)),
-                ('cluster', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='change_counter', to='infra.cluster')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("value", models.BigIntegerField(default=0)),
+                (
+                    "cluster",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="change_counter", to="infra.cluster"
+                    ),
+                ),
             ],
             options={
-                'abstract': False,
+                "abstract": False,
             },
         ),
         migrations.CreateModel(
-            name='GPUType',
+            name="GPUType",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('slug', models.SlugField(max_length=63, unique=True)),
-                ('name', models.CharField(help_text='As the driver names it: NVIDIA H100 80GB HBM3.', max_length=120)),
-                ('product', models.CharField(blank=True, help_text='The label nvidia.com/gpu.product of its nodes; empty until seen.', max_length=120)),
-                ('driver', models.CharField(default='gpu.nvidia.com', max_length=253)),
-                ('memory_mib', models.PositiveBigIntegerField(help_text='Physical memory of one card, MiB.')),
-                ('compute_slices', models.PositiveSmallIntegerField(default=7, help_text='MIG compute slices of a full card (A100, H100: 7; A30: 4); 0: no MIG.')),
-                ('attributes', models.JSONField(blank=True, default=dict)),
-                ('capacity', models.JSONField(blank=True, default=dict)),
-                ('source', models.CharField(choices=[('discovered', 'GPU feature discovery'), ('manifest', 'InferenceClass manifest'), ('manual', 'entered by hand')], default='discovered', max_length=12)),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("slug", models.SlugField(max_length=63, unique=True)),
+                ("name", models.CharField(help_text="As the driver names it: NVIDIA H100 80GB HBM3.", max_length=120)),
+                (
+                    "product",
+                    models.CharField(
+                        blank=True,
+                        help_text="The label nvidia.com/gpu.product of its nodes; empty until seen.",
+                        max_length=120,
+                    ),
+                ),
+                ("driver", models.CharField(default="gpu.nvidia.com", max_length=253)),
+                ("memory_mib", models.PositiveBigIntegerField(help_text="Physical memory of one card, MiB.")),
+                (
+                    "compute_slices",
+                    models.PositiveSmallIntegerField(
+                        default=7, help_text="MIG compute slices of a full card (A100, H100: 7; A30: 4); 0: no MIG."
+                    ),
+                ),
+                ("attributes", models.JSONField(blank=True, default=dict)),
+                ("capacity", models.JSONField(blank=True, default=dict)),
+                (
+                    "source",
+                    models.CharField(
+                        choices=[
+                            ("discovered", "GPU feature discovery"),
+                            ("manifest", "InferenceClass manifest"),
+                            ("manual", "entered by hand"),
+                        ],
+                        default="discovered",
+                        max_length=12,
+                    ),
+                ),
+                ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
             options={
-                'ordering': ['slug'],
-                'constraints': [models.UniqueConstraint(condition=models.Q(('product', ''), _negated=True), fields=('product',), name='gpu_type_product_unique')],
+                "ordering": ["slug"],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("product", ""), _negated=True),
+                        fields=("product",),
+                        name="gpu_type_product_unique",
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='InferenceClass',
+            name="InferenceClass",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('name', models.CharField(max_length=63, unique=True)),
-                ('description', models.TextField(blank=True)),
-                ('devices', models.JSONField(default=list)),
-                ('generation', models.PositiveBigIntegerField(default=1)),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('gpu_type', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='classes', to='infra.gputype')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("name", models.CharField(max_length=63, unique=True)),
+                ("description", models.TextField(blank=True)),
+                ("devices", models.JSONField(default=list)),
+                ("generation", models.PositiveBigIntegerField(default=1)),
+                ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "gpu_type",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="classes",
+                        to="infra.gputype",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['name'],
+                "ordering": ["name"],
             },
         ),
         migrations.CreateModel(
-            name='NodePool',
+            name="NodePool",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('name', models.CharField(max_length=63)),
-                ('sharing', models.CharField(choices=[('whole', 'whole cards'), ('hami', 'HAMi shares'), ('mig', 'MIG slices'), ('timeslice', 'time-sliced')], default='whole', max_length=10)),
-                ('zone_id', models.UUIDField(blank=True, help_text='Set: kept for the tenants of this trust zone.', null=True)),
-                ('node_selector', models.JSONField(blank=True, default=dict)),
-                ('declared_nodes', models.PositiveIntegerField(blank=True, help_text='From a manifest; unset: unknown.', null=True)),
-                ('devices', models.JSONField(blank=True, default=list, help_text='Devices of a node as its InferenceClass says (cards, network cards, …).')),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='pools', to='infra.cluster')),
-                ('gpu_type', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='pools', to='infra.gputype')),
-                ('inference_class', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='pools', to='infra.inferenceclass')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("name", models.CharField(max_length=63)),
+                (
+                    "sharing",
+                    models.CharField(
+                        choices=[
+                            ("whole", "whole cards"),
+                            ("hami", "HAMi shares"),
+                            ("mig", "MIG slices"),
+                            ("timeslice", "time-sliced"),
+                        ],
+                        default="whole",
+                        max_length=10,
+                    ),
+                ),
+                (
+                    "zone_id",
+                    models.UUIDField(blank=True, help_text="Set: kept for the tenants of this trust zone.", null=True),
+                ),
+                ("node_selector", models.JSONField(blank=True, default=dict)),
+                (
+                    "declared_nodes",
+                    models.PositiveIntegerField(blank=True, help_text="From a manifest; unset: unknown.", null=True),
+                ),
+                (
+                    "devices",
+                    models.JSONField(
+                        blank=True,
+                        default=list,
+                        help_text="Devices of a node as its InferenceClass says (cards, network cards, …).",
+                    ),
+                ),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="pools", to="infra.cluster"
+                    ),
+                ),
+                (
+                    "gpu_type",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.PROTECT, related_name="pools", to="infra.gputype"
+                    ),
+                ),
+                (
+                    "inference_class",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="pools",
+                        to="infra.inferenceclass",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['cluster', 'name'],
+                "ordering": ["cluster", "name"],
             },
         ),
         migrations.CreateModel(
-            name='Node',
+            name="Node",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('name', models.CharField(max_length=253)),
-                ('uid', models.CharField(max_length=64)),
-                ('ready', models.BooleanField(help_text='Condition Ready: True, False, or unknown.', null=True)),
-                ('unschedulable', models.BooleanField(default=False)),
-                ('taints', models.JSONField(blank=True, default=list)),
-                ('labels', models.JSONField(blank=True, default=dict, help_text='By allow-list.')),
-                ('allocatable', models.JSONField(blank=True, default=dict, help_text='Kubernetes quantities, as strings.')),
-                ('capacity', models.JSONField(blank=True, default=dict)),
-                ('cards', models.PositiveIntegerField(default=0, help_text='Physical cards.')),
-                ('unavailable_cards', models.PositiveIntegerField(default=0)),
-                ('unavailable_reason', models.CharField(blank=True, max_length=200)),
-                ('mig_profile', models.CharField(blank=True, help_text='Strategy single: what one nvidia.com/gpu of the node is, as 1g.18gb.', max_length=32)),
-                ('lease_renewed_at', models.DateTimeField(blank=True, null=True)),
-                ('resource_version', models.CharField(blank=True, max_length=40)),
-                ('digest', models.CharField(blank=True, help_text='Of what was read of it: the same again is no change. Empty: read anew.', max_length=64)),
-                ('first_seen_at', models.DateTimeField()),
-                ('gone_at', models.DateTimeField(blank=True, null=True)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='nodes', to='infra.cluster')),
-                ('pool', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='nodes', to='infra.nodepool')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("name", models.CharField(max_length=253)),
+                ("uid", models.CharField(max_length=64)),
+                ("ready", models.BooleanField(help_text="Condition Ready: True, False, or unknown.", null=True)),
+                ("unschedulable", models.BooleanField(default=False)),
+                ("taints", models.JSONField(blank=True, default=list)),
+                ("labels", models.JSONField(blank=True, default=dict, help_text="By allow-list.")),
+                (
+                    "allocatable",
+                    models.JSONField(blank=True, default=dict, help_text="Kubernetes quantities, as strings."),
+                ),
+                ("capacity", models.JSONField(blank=True, default=dict)),
+                ("cards", models.PositiveIntegerField(default=0, help_text="Physical cards.")),
+                ("unavailable_cards", models.PositiveIntegerField(default=0)),
+                ("unavailable_reason", models.CharField(blank=True, max_length=200)),
+                (
+                    "mig_profile",
+                    models.CharField(
+                        blank=True,
+                        help_text="Strategy single: what one nvidia.com/gpu of the node is, as 1g.18gb.",
+                        max_length=32,
+                    ),
+                ),
+                ("lease_renewed_at", models.DateTimeField(blank=True, null=True)),
+                ("resource_version", models.CharField(blank=True, max_length=40)),
+                (
+                    "digest",
+                    models.CharField(
+                        blank=True,
+                        help_text="Of what was read of it: the same again is no change. Empty: read anew.",
+                        max_length=64,
+                    ),
+                ),
+                ("first_seen_at", models.DateTimeField()),
+                ("gone_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="nodes", to="infra.cluster"
+                    ),
+                ),
+                (
+                    "pool",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="nodes",
+                        to="infra.nodepool",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['cluster', 'name'],
+                "ordering": ["cluster", "name"],
             },
         ),
         migrations.CreateModel(
-            name='PodObservation',
+            name="PodObservation",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('uid', models.CharField(max_length=64)),
-                ('namespace', models.CharField(max_length=63)),
-                ('name', models.CharField(max_length=253)),
-                ('node_name', models.CharField(blank=True, max_length=253)),
-                ('phase', models.CharField(blank=True, max_length=12)),
-                ('ready', models.BooleanField(default=False)),
-                ('deployment_id', models.UUIDField(blank=True, help_text='Ours, by label, in a namespace of ours.', null=True)),
-                ('replica_id', models.UUIDField(blank=True, null=True)),
-                ('evidence', models.JSONField()),
-                ('holds', models.JSONField(blank=True, default=list, help_text="What it takes from its node's cards: infra.holdings.Hold as JSON.")),
-                ('scheduled_at', models.DateTimeField(blank=True, null=True)),
-                ('started_at', models.DateTimeField(blank=True, null=True)),
-                ('ended_at', models.DateTimeField(blank=True, help_text='No container runs or will run again.', null=True)),
-                ('gone_at', models.DateTimeField(blank=True, help_text='When the API server no longer had it.', null=True)),
-                ('gone_inferred_after', models.DateTimeField(blank=True, help_text='Set when it was missing after a relist: last proof that it was there.', null=True)),
-                ('source', models.CharField(choices=[('watch', 'watched'), ('retroactive', 'rebuilt from Prometheus'), ('demo', 'demonstration data')], default='watch', max_length=12)),
-                ('resource_version', models.CharField(blank=True, max_length=40)),
-                ('first_seen_at', models.DateTimeField()),
-                ('changed_seq', models.BigIntegerField(default=0)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='pods', to='infra.cluster')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("uid", models.CharField(max_length=64)),
+                ("namespace", models.CharField(max_length=63)),
+                ("name", models.CharField(max_length=253)),
+                ("node_name", models.CharField(blank=True, max_length=253)),
+                ("phase", models.CharField(blank=True, max_length=12)),
+                ("ready", models.BooleanField(default=False)),
+                (
+                    "deployment_id",
+                    models.UUIDField(blank=True, help_text="Ours, by label, in a namespace of ours.", null=True),
+                ),
+                ("replica_id", models.UUIDField(blank=True, null=True)),
+                ("evidence", models.JSONField()),
+                (
+                    "holds",
+                    models.JSONField(
+                        blank=True,
+                        default=list,
+                        help_text="What it takes from its node's cards: infra.holdings.Hold as JSON.",
+                    ),
+                ),
+                ("scheduled_at", models.DateTimeField(blank=True, null=True)),
+                ("started_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "ended_at",
+                    models.DateTimeField(blank=True, help_text="No container runs or will run again.", null=True),
+                ),
+                (
+                    "gone_at",
+                    models.DateTimeField(blank=True, help_text="When the API server no longer had it.", null=True),
+                ),
+                (
+                    "gone_inferred_after",
+                    models.DateTimeField(
+                        blank=True,
+                        help_text="Set when it was missing after a relist: last proof that it was there.",
+                        null=True,
+                    ),
+                ),
+                (
+                    "source",
+                    models.CharField(
+                        choices=[
+                            ("watch", "watched"),
+                            ("retroactive", "rebuilt from Prometheus"),
+                            ("demo", "demonstration data"),
+                        ],
+                        default="watch",
+                        max_length=12,
+                    ),
+                ),
+                ("resource_version", models.CharField(blank=True, max_length=40)),
+                ("first_seen_at", models.DateTimeField()),
+                ("changed_seq", models.BigIntegerField(default=0)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="pods", to="infra.cluster"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Reservation',
+            name="Reservation",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('sharing', models.CharField(choices=[('whole', 'whole cards'), ('hami', 'HAMi shares'), ('mig', 'MIG slices'), ('timeslice', 'time-sliced')], max_length=10)),
-                ('tenant_id', models.UUIDField()),
-                ('zone_id', models.UUIDField(help_text="The tenant's trust zone: nobody outside it shares a card with this.")),
-                ('namespace', models.CharField(max_length=63)),
-                ('deployment_id', models.UUIDField()),
-                ('replica_id', models.UUIDField()),
-                ('member', models.CharField(help_text='engine, member and pod ordinal: qwen-engine/Standalone/0.', max_length=80)),
-                ('cards', models.PositiveIntegerField(default=0)),
-                ('profile', models.CharField(blank=True, help_text='MIG profile, such as 1g.10gb.', max_length=32)),
-                ('slices', models.PositiveIntegerField(default=0, help_text='MIG instances of that profile.')),
-                ('device_uuid', models.CharField(blank=True, help_text='HAMi: the card.', max_length=80)),
-                ('memory_mib', models.PositiveBigIntegerField(default=0, help_text='HAMi: memory on the card, MiB.')),
-                ('cores', models.PositiveIntegerField(default=0, help_text="HAMi: percent of the card's cores.")),
-                ('share', models.PositiveBigIntegerField(help_text='Millionths of a card, all devices together.')),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('released_at', models.DateTimeField(blank=True, null=True)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='reservations', to='infra.cluster')),
-                ('gpu_type', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='infra.gputype')),
-                ('node', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='reservations', to='infra.node')),
-                ('pool', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='infra.nodepool')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                (
+                    "sharing",
+                    models.CharField(
+                        choices=[
+                            ("whole", "whole cards"),
+                            ("hami", "HAMi shares"),
+                            ("mig", "MIG slices"),
+                            ("timeslice", "time-sliced"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("tenant_id", models.UUIDField()),
+                (
+                    "zone_id",
+                    models.UUIDField(help_text="The tenant's trust zone: nobody outside it shares a card with this."),
+                ),
+                ("namespace", models.CharField(max_length=63)),
+                ("deployment_id", models.UUIDField()),
+                ("replica_id", models.UUIDField()),
+                (
+                    "member",
+                    models.CharField(
+                        help_text="engine, member and pod ordinal: qwen-engine/Standalone/0.", max_length=80
+                    ),
+                ),
+                ("cards", models.PositiveIntegerField(default=0)),
+                ("profile", models.CharField(blank=True, help_text="MIG profile, such as 1g.10gb.", max_length=32)),
+                ("slices", models.PositiveIntegerField(default=0, help_text="MIG instances of that profile.")),
+                ("device_uuid", models.CharField(blank=True, help_text="HAMi: the card.", max_length=80)),
+                ("memory_mib", models.PositiveBigIntegerField(default=0, help_text="HAMi: memory on the card, MiB.")),
+                ("cores", models.PositiveIntegerField(default=0, help_text="HAMi: percent of the card's cores.")),
+                ("share", models.PositiveBigIntegerField(help_text="Millionths of a card, all devices together.")),
+                ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ("released_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="reservations", to="infra.cluster"
+                    ),
+                ),
+                (
+                    "gpu_type",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="infra.gputype"
+                    ),
+                ),
+                (
+                    "node",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="reservations", to="infra.node"
+                    ),
+                ),
+                (
+                    "pool",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="infra.nodepool"
+                    ),
+                ),
             ],
         ),
         migrations.AddField(
-            model_name='cluster',
-            name='site',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='clusters', to='infra.site'),
+            model_name="cluster",
+            name="site",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.PROTECT, related_name="clusters", to="infra.site"
+            ),
         ),
         migrations.CreateModel(
-            name='WatchTarget',
+            name="WatchTarget",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('resource', models.CharField(choices=[('pods', 'pods'), ('nodes', 'nodes')], max_length=12)),
-                ('lease_owner', models.CharField(blank=True, max_length=120)),
-                ('lease_token', models.BigIntegerField(default=0)),
-                ('lease_until', models.DateTimeField(blank=True, null=True)),
-                ('resource_version', models.CharField(blank=True, max_length=40)),
-                ('watermark', models.DateTimeField(blank=True, help_text='Everything that happened before is known: an hour is final behind it.', null=True)),
-                ('last_error', models.TextField(blank=True)),
-                ('failures', models.PositiveIntegerField(default=0)),
-                ('not_before', models.DateTimeField(blank=True, null=True)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='watch_targets', to='infra.cluster')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("resource", models.CharField(choices=[("pods", "pods"), ("nodes", "nodes")], max_length=12)),
+                ("lease_owner", models.CharField(blank=True, max_length=120)),
+                ("lease_token", models.BigIntegerField(default=0)),
+                ("lease_until", models.DateTimeField(blank=True, null=True)),
+                ("resource_version", models.CharField(blank=True, max_length=40)),
+                (
+                    "watermark",
+                    models.DateTimeField(
+                        blank=True,
+                        help_text="Everything that happened before is known: an hour is final behind it.",
+                        null=True,
+                    ),
+                ),
+                ("last_error", models.TextField(blank=True)),
+                ("failures", models.PositiveIntegerField(default=0)),
+                ("not_before", models.DateTimeField(blank=True, null=True)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="watch_targets", to="infra.cluster"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='WatchSpan',
+            name="WatchSpan",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('started_at', models.DateTimeField()),
-                ('proved_until', models.DateTimeField()),
-                ('closed_reason', models.CharField(blank=True, max_length=200)),
-                ('source', models.CharField(choices=[('watch', 'watched'), ('retroactive', 'rebuilt from Prometheus'), ('demo', 'demonstration data')], default='watch', max_length=12)),
-                ('target', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='spans', to='infra.watchtarget')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("started_at", models.DateTimeField()),
+                ("proved_until", models.DateTimeField()),
+                ("closed_reason", models.CharField(blank=True, max_length=200)),
+                (
+                    "source",
+                    models.CharField(
+                        choices=[
+                            ("watch", "watched"),
+                            ("retroactive", "rebuilt from Prometheus"),
+                            ("demo", "demonstration data"),
+                        ],
+                        default="watch",
+                        max_length=12,
+                    ),
+                ),
+                (
+                    "target",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="spans", to="infra.watchtarget"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='AppliedObject',
+            name="AppliedObject",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('owner_kind', models.CharField(max_length=40)),
-                ('owner_id', models.UUIDField()),
-                ('tenant_id', models.UUIDField(blank=True, null=True)),
-                ('api_version', models.CharField(max_length=120)),
-                ('kind', models.CharField(max_length=63)),
-                ('namespace', models.CharField(blank=True, max_length=63)),
-                ('name', models.CharField(max_length=253)),
-                ('uid', models.CharField(blank=True, help_text='Empty: not known to be there yet.', max_length=64)),
-                ('resource_version', models.CharField(blank=True, help_text='As our last apply left it.', max_length=40)),
-                ('digest', models.CharField(blank=True, help_text='sha256 of the manifest as applied.', max_length=64)),
-                ('generation', models.PositiveBigIntegerField(help_text="The owner's generation that applied it.")),
-                ('drift_suspected', models.BooleanField(default=False, help_text='A comparison saw another resourceVersion, or nothing: apply again.')),
-                ('applied_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('deleted_at', models.DateTimeField(blank=True, null=True)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='applied_objects', to='infra.cluster')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("owner_kind", models.CharField(max_length=40)),
+                ("owner_id", models.UUIDField()),
+                ("tenant_id", models.UUIDField(blank=True, null=True)),
+                ("api_version", models.CharField(max_length=120)),
+                ("kind", models.CharField(max_length=63)),
+                ("namespace", models.CharField(blank=True, max_length=63)),
+                ("name", models.CharField(max_length=253)),
+                ("uid", models.CharField(blank=True, help_text="Empty: not known to be there yet.", max_length=64)),
+                (
+                    "resource_version",
+                    models.CharField(blank=True, help_text="As our last apply left it.", max_length=40),
+                ),
+                ("digest", models.CharField(blank=True, help_text="sha256 of the manifest as applied.", max_length=64)),
+                ("generation", models.PositiveBigIntegerField(help_text="The owner's generation that applied it.")),
+                (
+                    "drift_suspected",
+                    models.BooleanField(
+                        default=False, help_text="A comparison saw another resourceVersion, or nothing: apply again."
+                    ),
+                ),
+                ("applied_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ("deleted_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="applied_objects", to="infra.cluster"
+                    ),
+                ),
             ],
             options={
-                'indexes': [models.Index(fields=['owner_kind', 'owner_id'], name='applied_object_owner')],
-                'constraints': [models.UniqueConstraint(condition=models.Q(('deleted_at__isnull', True)), fields=('cluster', 'api_version', 'kind', 'namespace', 'name'), name='applied_object_one_live')],
+                "indexes": [models.Index(fields=["owner_kind", "owner_id"], name="applied_object_owner")],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("deleted_at__isnull", True)),
+                        fields=("cluster", "api_version", "kind", "namespace", "name"),
+                        name="applied_object_one_live",
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='NamespaceClaim',
+            name="NamespaceClaim",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('namespace', models.CharField(max_length=63)),
-                ('tenant_id', models.UUIDField()),
-                ('cost_code', models.CharField(blank=True, max_length=60)),
-                ('source', models.CharField(choices=[('portal', 'set in the portal'), ('label', 'by label'), ('rule', 'by rule')], default='portal', max_length=8)),
-                ('valid_from', models.DateTimeField()),
-                ('valid_to', models.DateTimeField(blank=True, null=True)),
-                ('created_by', models.CharField(max_length=150)),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('changed_seq', models.BigIntegerField(default=0)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='claims', to='infra.cluster')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("namespace", models.CharField(max_length=63)),
+                ("tenant_id", models.UUIDField()),
+                ("cost_code", models.CharField(blank=True, max_length=60)),
+                (
+                    "source",
+                    models.CharField(
+                        choices=[("portal", "set in the portal"), ("label", "by label"), ("rule", "by rule")],
+                        default="portal",
+                        max_length=8,
+                    ),
+                ),
+                ("valid_from", models.DateTimeField()),
+                ("valid_to", models.DateTimeField(blank=True, null=True)),
+                ("created_by", models.CharField(max_length=150)),
+                ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ("changed_seq", models.BigIntegerField(default=0)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="claims", to="infra.cluster"
+                    ),
+                ),
             ],
             options={
-                'indexes': [models.Index(fields=['tenant_id'], name='namespace_claim_tenant')],
-                'constraints': [models.UniqueConstraint(condition=models.Q(('valid_to__isnull', True)), fields=('cluster', 'namespace'), name='namespace_claim_one_open'), models.CheckConstraint(condition=models.Q(('valid_to__isnull', True), ('valid_to__gt', models.F('valid_from')), _connector='OR'), name='namespace_claim_forward')],
+                "indexes": [models.Index(fields=["tenant_id"], name="namespace_claim_tenant")],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("valid_to__isnull", True)),
+                        fields=("cluster", "namespace"),
+                        name="namespace_claim_one_open",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("valid_to__isnull", True), ("valid_to__gt", models.F("valid_from")), _connector="OR"
+                        ),
+                        name="namespace_claim_forward",
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Device',
+            name="Device",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('uuid', models.CharField(max_length=80)),
-                ('index', models.PositiveSmallIntegerField(default=0)),
-                ('memory_mib', models.PositiveBigIntegerField(help_text='Physical memory, MiB.')),
-                ('register_memory_mib', models.PositiveBigIntegerField(blank=True, help_text="HAMi's devmem, MiB; more than physical where memory is scaled.", null=True)),
-                ('register_cores', models.PositiveIntegerField(blank=True, help_text="HAMi's devcore, percent.", null=True)),
-                ('register_slots', models.PositiveIntegerField(blank=True, help_text="HAMi's count: how many pods may share the card.", null=True)),
-                ('healthy', models.BooleanField(default=True, help_text='False also while it is cordoned in HAMi.')),
-                ('first_seen_at', models.DateTimeField()),
-                ('gone_at', models.DateTimeField(blank=True, null=True)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='devices', to='infra.cluster')),
-                ('node', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='devices', to='infra.node')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("uuid", models.CharField(max_length=80)),
+                ("index", models.PositiveSmallIntegerField(default=0)),
+                ("memory_mib", models.PositiveBigIntegerField(help_text="Physical memory, MiB.")),
+                (
+                    "register_memory_mib",
+                    models.PositiveBigIntegerField(
+                        blank=True,
+                        help_text="HAMi's devmem, MiB; more than physical where memory is scaled.",
+                        null=True,
+                    ),
+                ),
+                (
+                    "register_cores",
+                    models.PositiveIntegerField(blank=True, help_text="HAMi's devcore, percent.", null=True),
+                ),
+                (
+                    "register_slots",
+                    models.PositiveIntegerField(
+                        blank=True, help_text="HAMi's count: how many pods may share the card.", null=True
+                    ),
+                ),
+                ("healthy", models.BooleanField(default=True, help_text="False also while it is cordoned in HAMi.")),
+                ("first_seen_at", models.DateTimeField()),
+                ("gone_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="devices", to="infra.cluster"
+                    ),
+                ),
+                (
+                    "node",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="devices", to="infra.node"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['node', 'index'],
-                'constraints': [models.UniqueConstraint(fields=('cluster', 'uuid'), name='device_unique')],
+                "ordering": ["node", "index"],
+                "constraints": [models.UniqueConstraint(fields=("cluster", "uuid"), name="device_unique")],
             },
         ),
         migrations.CreateModel(
-            name='CapacitySpan',
+            name="CapacitySpan",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('sharing', models.CharField(choices=[('whole', 'whole cards'), ('hami', 'HAMi shares'), ('mig', 'MIG slices'), ('timeslice', 'time-sliced')], max_length=10)),
-                ('zone_id', models.UUIDField(blank=True, null=True)),
-                ('cards', models.PositiveIntegerField()),
-                ('unavailable_cards', models.PositiveIntegerField(default=0)),
-                ('reason', models.CharField(blank=True, max_length=200)),
-                ('lost', models.BooleanField(default=False, help_text="Ready was Unknown: tenants' clocks stand still.")),
-                ('started_at', models.DateTimeField()),
-                ('ended_at', models.DateTimeField(blank=True, null=True)),
-                ('source', models.CharField(default='watch', max_length=12)),
-                ('changed_seq', models.BigIntegerField(default=0)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='infra.cluster')),
-                ('gpu_type', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='infra.gputype')),
-                ('node', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='capacity_spans', to='infra.node')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                (
+                    "sharing",
+                    models.CharField(
+                        choices=[
+                            ("whole", "whole cards"),
+                            ("hami", "HAMi shares"),
+                            ("mig", "MIG slices"),
+                            ("timeslice", "time-sliced"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("zone_id", models.UUIDField(blank=True, null=True)),
+                ("cards", models.PositiveIntegerField()),
+                ("unavailable_cards", models.PositiveIntegerField(default=0)),
+                ("reason", models.CharField(blank=True, max_length=200)),
+                (
+                    "lost",
+                    models.BooleanField(default=False, help_text="Ready was Unknown: tenants' clocks stand still."),
+                ),
+                ("started_at", models.DateTimeField()),
+                ("ended_at", models.DateTimeField(blank=True, null=True)),
+                ("source", models.CharField(default="watch", max_length=12)),
+                ("changed_seq", models.BigIntegerField(default=0)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="infra.cluster"
+                    ),
+                ),
+                (
+                    "gpu_type",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.PROTECT, related_name="+", to="infra.gputype"
+                    ),
+                ),
+                (
+                    "node",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="capacity_spans", to="infra.node"
+                    ),
+                ),
             ],
             options={
-                'indexes': [models.Index(fields=['cluster', 'started_at'], name='capacity_span_by_time')],
-                'constraints': [models.UniqueConstraint(condition=models.Q(('ended_at__isnull', True)), fields=('node',), name='capacity_span_one_open'), models.CheckConstraint(condition=models.Q(('ended_at__isnull', True), ('ended_at__gte', models.F('started_at')), _connector='OR'), name='capacity_span_forward'), models.CheckConstraint(condition=models.Q(('unavailable_cards__lte', models.F('cards'))), name='capacity_span_unavailable')],
+                "indexes": [models.Index(fields=["cluster", "started_at"], name="capacity_span_by_time")],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("ended_at__isnull", True)), fields=("node",), name="capacity_span_one_open"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("ended_at__isnull", True), ("ended_at__gte", models.F("started_at")), _connector="OR"
+                        ),
+                        name="capacity_span_forward",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("unavailable_cards__lte", models.F("cards"))),
+                        name="capacity_span_unavailable",
+                    ),
+                ],
             },
         ),
         migrations.AddConstraint(
-            model_name='nodepool',
-            constraint=models.UniqueConstraint(fields=('cluster', 'name'), name='node_pool_unique'),
+            model_name="nodepool",
+            constraint=models.UniqueConstraint(fields=("cluster", "name"), name="node_pool_unique"),
         ),
         migrations.AddIndex(
-            model_name='node',
-            index=models.Index(fields=['cluster', 'name'], name='node_by_name'),
+            model_name="node",
+            index=models.Index(fields=["cluster", "name"], name="node_by_name"),
         ),
         migrations.AddConstraint(
-            model_name='node',
-            constraint=models.UniqueConstraint(fields=('cluster', 'uid'), name='node_unique'),
+            model_name="node",
+            constraint=models.UniqueConstraint(fields=("cluster", "uid"), name="node_unique"),
         ),
         migrations.AddIndex(
-            model_name='podobservation',
-            index=models.Index(fields=['cluster', 'namespace', 'name'], name='pod_observation_by_name'),
+            model_name="podobservation",
+            index=models.Index(fields=["cluster", "namespace", "name"], name="pod_observation_by_name"),
         ),
         migrations.AddIndex(
-            model_name='podobservation',
-            index=models.Index(fields=['cluster', 'changed_seq'], name='pod_observation_changed'),
+            model_name="podobservation",
+            index=models.Index(fields=["cluster", "changed_seq"], name="pod_observation_changed"),
         ),
         migrations.AddIndex(
-            model_name='podobservation',
-            index=models.Index(fields=['replica_id'], name='pod_observation_replica'),
+            model_name="podobservation",
+            index=models.Index(fields=["replica_id"], name="pod_observation_replica"),
         ),
         migrations.AddIndex(
-            model_name='podobservation',
-            index=models.Index(condition=models.Q(('ended_at__isnull', True), ('gone_at__isnull', True)), fields=['cluster', 'node_name'], name='pod_observation_live'),
+            model_name="podobservation",
+            index=models.Index(
+                condition=models.Q(("ended_at__isnull", True), ("gone_at__isnull", True)),
+                fields=["cluster", "node_name"],
+                name="pod_observation_live",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='podobservation',
-            constraint=models.UniqueConstraint(fields=('cluster', 'uid'), name='pod_observation_unique'),
+            model_name="podobservation",
+            constraint=models.UniqueConstraint(fields=("cluster", "uid"), name="pod_observation_unique"),
         ),
         migrations.AddIndex(
-            model_name='reservation',
-            index=models.Index(condition=models.Q(('released_at__isnull', True)), fields=['node'], name='reservation_live_by_node'),
+            model_name="reservation",
+            index=models.Index(
+                condition=models.Q(("released_at__isnull", True)), fields=["node"], name="reservation_live_by_node"
+            ),
         ),
         migrations.AddIndex(
-            model_name='reservation',
-            index=models.Index(condition=models.Q(('released_at__isnull', True)), fields=['tenant_id', 'gpu_type'], name='reservation_live_by_tenant'),
+            model_name="reservation",
+            index=models.Index(
+                condition=models.Q(("released_at__isnull", True)),
+                fields=["tenant_id", "gpu_type"],
+                name="reservation_live_by_tenant",
+            ),
         ),
         migrations.AddIndex(
-            model_name='reservation',
-            index=models.Index(fields=['deployment_id'], name='reservation_deployment'),
+            model_name="reservation",
+            index=models.Index(fields=["deployment_id"], name="reservation_deployment"),
         ),
         migrations.AddConstraint(
-            model_name='reservation',
-            constraint=models.UniqueConstraint(condition=models.Q(('released_at__isnull', True)), fields=('replica_id', 'member', 'device_uuid', 'profile'), name='reservation_once'),
+            model_name="reservation",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("released_at__isnull", True)),
+                fields=("replica_id", "member", "device_uuid", "profile"),
+                name="reservation_once",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='watchtarget',
-            constraint=models.UniqueConstraint(fields=('cluster', 'resource'), name='watch_target_unique'),
+            model_name="watchtarget",
+            constraint=models.UniqueConstraint(fields=("cluster", "resource"), name="watch_target_unique"),
         ),
         migrations.AddIndex(
-            model_name='watchspan',
-            index=models.Index(fields=['target', 'started_at'], name='watch_span_by_time'),
+            model_name="watchspan",
+            index=models.Index(fields=["target", "started_at"], name="watch_span_by_time"),
         ),
         migrations.AddConstraint(
-            model_name='watchspan',
-            constraint=models.CheckConstraint(condition=models.Q(('proved_until__gte', models.F('started_at'))), name='watch_span_forward'),
+            model_name="watchspan",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("proved_until__gte", models.F("started_at"))), name="watch_span_forward"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='watchspan',
-            constraint=models.UniqueConstraint(condition=models.Q(('closed_reason', '')), fields=('target',), name='watch_span_one_open'),
+            model_name="watchspan",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("closed_reason", "")), fields=("target",), name="watch_span_one_open"
+            ),
         ),
     ]

@@ -46,9 +46,7 @@ class GPUType(Global):
     class Meta:
         ordering = ["slug"]
         constraints = [
-            models.UniqueConstraint(
-                fields=["product"], condition=~models.Q(product=""), name="gpu_type_product_unique"
-            )
+            models.UniqueConstraint(fields=["product"], condition=~models.Q(product=""), name="gpu_type_product_unique")
         ]
 
     def __str__(self) -> str:

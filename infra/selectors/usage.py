@@ -79,7 +79,5 @@ def taken_by_node(node_ids: Collection[UUID] | None = None) -> dict[UUID, list[T
         on_it |= {str(zones[tenant]) if tenant in zones else UNKNOWN_ZONE for tenant in tenants or ()}
         if nobodys:
             on_it.add(UNKNOWN_ZONE)
-        found[node_id].append(
-            Taken(profile, uuid, cards, slices, memory, cores, pods, unpinned, frozenset(on_it))
-        )
+        found[node_id].append(Taken(profile, uuid, cards, slices, memory, cores, pods, unpinned, frozenset(on_it)))
     return dict(found)

@@ -79,9 +79,7 @@ def lines_for(placement: Placement) -> list[Line]:
     """
     cluster = Cluster.objects.filter(slug=placement.cluster).first()
     pools = {p.name: p for p in NodePool.objects.filter(cluster=cluster)}
-    nodes = {
-        n.name: n.pk for n in Node.objects.filter(cluster=cluster, gone_at__isnull=True, name__in=placement.nodes)
-    }
+    nodes = {n.name: n.pk for n in Node.objects.filter(cluster=cluster, gone_at__isnull=True, name__in=placement.nodes)}
     types = dict(GPUType.objects.filter(slug__in=placement.millionths).values_list("slug", "id"))
     lines: list[Line] = []
     for engine in placement.engines:

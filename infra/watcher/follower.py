@@ -144,9 +144,7 @@ class Follower:
         if self.failures:
             self._connected()
 
-    def _item(
-        self, event: WatchEvent, now: datetime, unwatched_since: datetime | None, proof: datetime | None
-    ) -> Item:
+    def _item(self, event: WatchEvent, now: datetime, unwatched_since: datetime | None, proof: datetime | None) -> Item:
         if event.type is EventType.BOOKMARK:
             return Seen(event.resource_version, None, proof)
         deleted = event.type is EventType.DELETED

@@ -105,7 +105,6 @@ class Inbox:
         if again:
             self._committers.schedule(self, delay if not batch or len(self._items) < LARGEST_BATCH else 0.0)
 
-
     def _tell(self, do_commit: Commit) -> None:
         sentence = f"What the cluster says of its {self.held.resource} can't be stored; see the watcher's log."
         not_before = utcnow() + timedelta(seconds=_RETRY_LAST)
@@ -122,9 +121,7 @@ class Committers:
         self._number = 0
         self._stopping = False
         self._commit = do_commit
-        self._threads = [
-            threading.Thread(target=self._run, name=f"committer-{n}", daemon=True) for n in range(threads)
-        ]
+        self._threads = [threading.Thread(target=self._run, name=f"committer-{n}", daemon=True) for n in range(threads)]
 
     def start(self) -> None:
         """Begin to write."""

@@ -8,221 +8,436 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('infra', '0001_initial'),
+        ("infra", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Tenant',
+            name="Tenant",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('slug', models.SlugField(max_length=40, unique=True)),
-                ('name', models.CharField(max_length=120)),
-                ('state', models.CharField(choices=[('active', 'active'), ('suspended', 'suspended')], default='active', max_length=10)),
-                ('cost_code', models.CharField(blank=True, max_length=60)),
-                ('cost_code_required', models.BooleanField(default=False)),
-                ('image_registries', models.JSONField(blank=True, default=None, help_text='Registries or repositories it may run from; unset: any.', null=True)),
-                ('pin_image_digests', models.BooleanField(default=False, help_text='Images must be given with their digest.')),
-                ('allow_remote_code', models.BooleanField(default=False, help_text='--trust-remote-code and the like.')),
-                ('generation', models.PositiveBigIntegerField(default=1)),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("slug", models.SlugField(max_length=40, unique=True)),
+                ("name", models.CharField(max_length=120)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[("active", "active"), ("suspended", "suspended")], default="active", max_length=10
+                    ),
+                ),
+                ("cost_code", models.CharField(blank=True, max_length=60)),
+                ("cost_code_required", models.BooleanField(default=False)),
+                (
+                    "image_registries",
+                    models.JSONField(
+                        blank=True,
+                        default=None,
+                        help_text="Registries or repositories it may run from; unset: any.",
+                        null=True,
+                    ),
+                ),
+                (
+                    "pin_image_digests",
+                    models.BooleanField(default=False, help_text="Images must be given with their digest."),
+                ),
+                (
+                    "allow_remote_code",
+                    models.BooleanField(default=False, help_text="--trust-remote-code and the like."),
+                ),
+                ("generation", models.PositiveBigIntegerField(default=1)),
+                ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
             options={
-                'ordering': ['slug'],
+                "ordering": ["slug"],
             },
         ),
         migrations.CreateModel(
-            name='Zone',
+            name="Zone",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('slug', models.SlugField(max_length=40, unique=True)),
-                ('name', models.CharField(max_length=120)),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("slug", models.SlugField(max_length=40, unique=True)),
+                ("name", models.CharField(max_length=120)),
+                ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
             options={
-                'ordering': ['slug'],
+                "ordering": ["slug"],
             },
         ),
         migrations.CreateModel(
-            name='GPUQuota',
+            name="GPUQuota",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('guaranteed', models.PositiveBigIntegerField(default=0)),
-                ('limit', models.PositiveBigIntegerField(default=0)),
-                ('generation', models.PositiveBigIntegerField(default=1)),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('gpu_type', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='infra.gputype')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='tenants.tenant')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("guaranteed", models.PositiveBigIntegerField(default=0)),
+                ("limit", models.PositiveBigIntegerField(default=0)),
+                ("generation", models.PositiveBigIntegerField(default=1)),
+                ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "gpu_type",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="infra.gputype"
+                    ),
+                ),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="tenants.tenant"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='ModelDeployment',
+            name="ModelDeployment",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('name', models.CharField(max_length=63)),
-                ('labels', models.JSONField(blank=True, default=dict)),
-                ('spec', models.JSONField()),
-                ('source', models.TextField(blank=True)),
-                ('replicas', models.PositiveIntegerField(default=1)),
-                ('cost_code', models.CharField(blank=True, max_length=60)),
-                ('generation', models.PositiveBigIntegerField(default=1)),
-                ('observed_generation', models.PositiveBigIntegerField(default=0)),
-                ('conditions', models.JSONField(blank=True, default=list)),
-                ('phase', models.CharField(default='Pending', max_length=20)),
-                ('waiting', models.TextField(blank=True, help_text='Why it waits: rule, cluster and pool, with the numbers.')),
-                ('waiting_since', models.DateTimeField(blank=True, help_text='Set while a replica has no place; these are woken when something is freed.', null=True)),
-                ('ready_replicas', models.PositiveIntegerField(default=0)),
-                ('explanation', models.JSONField(blank=True, default=list, help_text='Each pool that was not chosen, and why.')),
-                ('created_by', models.CharField(max_length=150)),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('updated_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('deleting_at', models.DateTimeField(blank=True, null=True)),
-                ('deleted_at', models.DateTimeField(blank=True, null=True)),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='tenants.tenant')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("name", models.CharField(max_length=63)),
+                ("labels", models.JSONField(blank=True, default=dict)),
+                ("spec", models.JSONField()),
+                ("source", models.TextField(blank=True)),
+                ("replicas", models.PositiveIntegerField(default=1)),
+                ("cost_code", models.CharField(blank=True, max_length=60)),
+                ("generation", models.PositiveBigIntegerField(default=1)),
+                ("observed_generation", models.PositiveBigIntegerField(default=0)),
+                ("conditions", models.JSONField(blank=True, default=list)),
+                ("phase", models.CharField(default="Pending", max_length=20)),
+                (
+                    "waiting",
+                    models.TextField(blank=True, help_text="Why it waits: rule, cluster and pool, with the numbers."),
+                ),
+                (
+                    "waiting_since",
+                    models.DateTimeField(
+                        blank=True,
+                        help_text="Set while a replica has no place; these are woken when something is freed.",
+                        null=True,
+                    ),
+                ),
+                ("ready_replicas", models.PositiveIntegerField(default=0)),
+                (
+                    "explanation",
+                    models.JSONField(blank=True, default=list, help_text="Each pool that was not chosen, and why."),
+                ),
+                ("created_by", models.CharField(max_length=150)),
+                ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ("updated_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ("deleting_at", models.DateTimeField(blank=True, null=True)),
+                ("deleted_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="tenants.tenant"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Member',
+            name="Member",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('role', models.CharField(choices=[('owner', 'owner'), ('developer', 'developer'), ('viewer', 'viewer'), ('finance', 'finance')], max_length=10)),
-                ('source', models.CharField(choices=[('manual', 'added in the portal'), ('idp', 'from a group at sign-in')], default='manual', max_length=8)),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='memberships', to=settings.AUTH_USER_MODEL)),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='members', to='tenants.tenant')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                (
+                    "role",
+                    models.CharField(
+                        choices=[
+                            ("owner", "owner"),
+                            ("developer", "developer"),
+                            ("viewer", "viewer"),
+                            ("finance", "finance"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                (
+                    "source",
+                    models.CharField(
+                        choices=[("manual", "added in the portal"), ("idp", "from a group at sign-in")],
+                        default="manual",
+                        max_length=8,
+                    ),
+                ),
+                ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="memberships",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="members", to="tenants.tenant"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='DeploymentEvent',
+            name="DeploymentEvent",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('replica_index', models.PositiveIntegerField(blank=True, null=True)),
-                ('reason', models.CharField(max_length=60)),
-                ('message', models.TextField()),
-                ('generation', models.PositiveBigIntegerField(default=0)),
-                ('first_at', models.DateTimeField()),
-                ('last_at', models.DateTimeField()),
-                ('count', models.PositiveIntegerField(default=1)),
-                ('deployment', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='events', to='tenants.modeldeployment')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='tenants.tenant')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("replica_index", models.PositiveIntegerField(blank=True, null=True)),
+                ("reason", models.CharField(max_length=60)),
+                ("message", models.TextField()),
+                ("generation", models.PositiveBigIntegerField(default=0)),
+                ("first_at", models.DateTimeField()),
+                ("last_at", models.DateTimeField()),
+                ("count", models.PositiveIntegerField(default=1)),
+                (
+                    "deployment",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="events", to="tenants.modeldeployment"
+                    ),
+                ),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="tenants.tenant"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='TenantNamespace',
+            name="TenantNamespace",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('name', models.CharField(max_length=63)),
-                ('generation', models.PositiveBigIntegerField(default=1)),
-                ('observed_generation', models.PositiveBigIntegerField(default=0)),
-                ('conditions', models.JSONField(blank=True, default=list)),
-                ('deleting_at', models.DateTimeField(blank=True, null=True)),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='infra.cluster')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='tenants.tenant')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("name", models.CharField(max_length=63)),
+                ("generation", models.PositiveBigIntegerField(default=1)),
+                ("observed_generation", models.PositiveBigIntegerField(default=0)),
+                ("conditions", models.JSONField(blank=True, default=list)),
+                ("deleting_at", models.DateTimeField(blank=True, null=True)),
+                ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="infra.cluster"
+                    ),
+                ),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="tenants.tenant"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='TenantSite',
+            name="TenantSite",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('site', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='infra.site')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='site_rows', to='tenants.tenant')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                (
+                    "site",
+                    models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name="+", to="infra.site"),
+                ),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="site_rows", to="tenants.tenant"
+                    ),
+                ),
             ],
         ),
         migrations.AddField(
-            model_name='tenant',
-            name='sites',
-            field=models.ManyToManyField(related_name='+', through='tenants.TenantSite', to='infra.site'),
+            model_name="tenant",
+            name="sites",
+            field=models.ManyToManyField(related_name="+", through="tenants.TenantSite", to="infra.site"),
         ),
         migrations.AddField(
-            model_name='tenant',
-            name='zone',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='tenants', to='tenants.zone'),
+            model_name="tenant",
+            name="zone",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.PROTECT, related_name="tenants", to="tenants.zone"
+            ),
         ),
         migrations.CreateModel(
-            name='QuotaAllotment',
+            name="QuotaAllotment",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('namespace', models.CharField(max_length=63)),
-                ('amount', models.PositiveBigIntegerField(default=0)),
-                ('target', models.PositiveBigIntegerField(default=0)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='infra.cluster')),
-                ('quota', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='allotments', to='tenants.gpuquota')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='tenants.tenant')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("namespace", models.CharField(max_length=63)),
+                ("amount", models.PositiveBigIntegerField(default=0)),
+                ("target", models.PositiveBigIntegerField(default=0)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="infra.cluster"
+                    ),
+                ),
+                (
+                    "quota",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="allotments", to="tenants.gpuquota"
+                    ),
+                ),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="tenants.tenant"
+                    ),
+                ),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('tenant', 'quota', 'cluster', 'namespace'), name='quota_allotment_unique'), models.CheckConstraint(condition=models.Q(('target__lte', models.F('amount'))), name='quota_allotment_target_within_amount')],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("tenant", "quota", "cluster", "namespace"), name="quota_allotment_unique"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("target__lte", models.F("amount"))),
+                        name="quota_allotment_target_within_amount",
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
-            name='ModelReplica',
+            name="ModelReplica",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('index', models.PositiveIntegerField()),
-                ('placement', models.JSONField()),
-                ('spec', models.JSONField()),
-                ('generation', models.PositiveBigIntegerField(default=1, help_text="The deployment's generation it should show.")),
-                ('observed_generation', models.PositiveBigIntegerField(default=0)),
-                ('conditions', models.JSONField(blank=True, default=list)),
-                ('phase', models.CharField(default='Placed', max_length=20)),
-                ('message', models.TextField(blank=True)),
-                ('ready', models.BooleanField(default=False)),
-                ('ready_at', models.DateTimeField(blank=True, null=True)),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('deleting_at', models.DateTimeField(blank=True, null=True)),
-                ('deleted_at', models.DateTimeField(blank=True, null=True)),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='infra.cluster')),
-                ('deployment', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='replica_rows', to='tenants.modeldeployment')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='tenants.tenant')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                ("index", models.PositiveIntegerField()),
+                ("placement", models.JSONField()),
+                ("spec", models.JSONField()),
+                (
+                    "generation",
+                    models.PositiveBigIntegerField(default=1, help_text="The deployment's generation it should show."),
+                ),
+                ("observed_generation", models.PositiveBigIntegerField(default=0)),
+                ("conditions", models.JSONField(blank=True, default=list)),
+                ("phase", models.CharField(default="Placed", max_length=20)),
+                ("message", models.TextField(blank=True)),
+                ("ready", models.BooleanField(default=False)),
+                ("ready_at", models.DateTimeField(blank=True, null=True)),
+                ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ("deleting_at", models.DateTimeField(blank=True, null=True)),
+                ("deleted_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="infra.cluster"
+                    ),
+                ),
+                (
+                    "deployment",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="replica_rows",
+                        to="tenants.modeldeployment",
+                    ),
+                ),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="tenants.tenant"
+                    ),
+                ),
             ],
             options={
-                'indexes': [models.Index(fields=['tenant', 'deployment'], name='model_replica_of')],
-                'constraints': [models.UniqueConstraint(condition=models.Q(('deleted_at__isnull', True)), fields=('tenant', 'deployment', 'index'), name='model_replica_one_live')],
+                "indexes": [models.Index(fields=["tenant", "deployment"], name="model_replica_of")],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("deleted_at__isnull", True)),
+                        fields=("tenant", "deployment", "index"),
+                        name="model_replica_one_live",
+                    )
+                ],
             },
         ),
         migrations.AddIndex(
-            model_name='modeldeployment',
-            index=models.Index(fields=['tenant', 'created_at', 'id'], name='model_deployment_page'),
+            model_name="modeldeployment",
+            index=models.Index(fields=["tenant", "created_at", "id"], name="model_deployment_page"),
         ),
         migrations.AddIndex(
-            model_name='modeldeployment',
-            index=models.Index(condition=models.Q(('deleted_at__isnull', True), ('waiting_since__isnull', False)), fields=['created_at'], name='model_deployment_waiting'),
+            model_name="modeldeployment",
+            index=models.Index(
+                condition=models.Q(("deleted_at__isnull", True), ("waiting_since__isnull", False)),
+                fields=["created_at"],
+                name="model_deployment_waiting",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='modeldeployment',
-            constraint=models.UniqueConstraint(condition=models.Q(('deleted_at__isnull', True)), fields=('tenant', 'name'), name='model_deployment_one_live'),
+            model_name="modeldeployment",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("deleted_at__isnull", True)),
+                fields=("tenant", "name"),
+                name="model_deployment_one_live",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='member',
-            constraint=models.UniqueConstraint(fields=('tenant', 'user'), name='member_unique'),
+            model_name="member",
+            constraint=models.UniqueConstraint(fields=("tenant", "user"), name="member_unique"),
         ),
         migrations.AddConstraint(
-            model_name='gpuquota',
-            constraint=models.UniqueConstraint(fields=('tenant', 'gpu_type'), name='gpu_quota_unique'),
+            model_name="gpuquota",
+            constraint=models.UniqueConstraint(fields=("tenant", "gpu_type"), name="gpu_quota_unique"),
         ),
         migrations.AddConstraint(
-            model_name='gpuquota',
-            constraint=models.CheckConstraint(condition=models.Q(('guaranteed__lte', models.F('limit'))), name='gpu_quota_guaranteed_within_limit'),
+            model_name="gpuquota",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("guaranteed__lte", models.F("limit"))), name="gpu_quota_guaranteed_within_limit"
+            ),
         ),
         migrations.AddIndex(
-            model_name='deploymentevent',
-            index=models.Index(fields=['tenant', 'deployment', 'last_at'], name='deployment_event_page'),
+            model_name="deploymentevent",
+            index=models.Index(fields=["tenant", "deployment", "last_at"], name="deployment_event_page"),
         ),
         migrations.AddIndex(
-            model_name='deploymentevent',
-            index=models.Index(fields=['tenant', '-last_at', '-id'], name='deployment_event_latest'),
+            model_name="deploymentevent",
+            index=models.Index(fields=["tenant", "-last_at", "-id"], name="deployment_event_latest"),
         ),
         migrations.AddConstraint(
-            model_name='tenantnamespace',
-            constraint=models.UniqueConstraint(fields=('tenant', 'cluster'), name='tenant_namespace_unique'),
+            model_name="tenantnamespace",
+            constraint=models.UniqueConstraint(fields=("tenant", "cluster"), name="tenant_namespace_unique"),
         ),
         migrations.AddConstraint(
-            model_name='tenantsite',
-            constraint=models.UniqueConstraint(fields=('tenant', 'site'), name='tenant_site_unique'),
+            model_name="tenantsite",
+            constraint=models.UniqueConstraint(fields=("tenant", "site"), name="tenant_site_unique"),
         ),
     ]

@@ -92,11 +92,7 @@ def reconcile(item: Claimed) -> Outcome:
 
 def _load(item: Claimed) -> _Wanted | None:
     with system_scope("reconcile namespace"):
-        row = (
-            TenantNamespace.objects.select_related("tenant", "cluster__site")
-            .filter(pk=item.object_id)
-            .first()
-        )
+        row = TenantNamespace.objects.select_related("tenant", "cluster__site").filter(pk=item.object_id).first()
         if row is None or row.cluster.mode != Cluster.Mode.MANAGE or row.cluster.abandoned_at is not None:
             return None
         parts = list(
@@ -129,9 +125,7 @@ def _quota_is_enforced(wanted: _Wanted) -> bool:
     live = KubeClient.for_cluster(wanted.cluster).get("v1", "ResourceQuota", QUOTA_NAME, wanted.name)
     hard = (live.get("status") or {}).get("hard") or {}
     written = next(each for each in wanted.manifests if each["kind"] == "ResourceQuota")["spec"]["hard"]
-    return all(
-        key in hard and parse_quantity(hard[key]) == parse_quantity(value) for key, value in written.items()
-    )
+    return all(key in hard and parse_quantity(hard[key]) == parse_quantity(value) for key, value in written.items())
 
 
 def _failed(item: Claimed, reason: str, message: str) -> Outcome:

@@ -15,9 +15,7 @@ from tenants.models import QuotaAllotment, TenantNamespace
 
 def gpu_resources_offered(cluster_id: UUID) -> set[str]:
     """The names of the GPU resources that any node of the cluster offers."""
-    rows = Node.objects.filter(cluster_id=cluster_id, gone_at__isnull=True).values_list(
-        "allocatable", flat=True
-    )
+    rows = Node.objects.filter(cluster_id=cluster_id, gone_at__isnull=True).values_list("allocatable", flat=True)
     return {name for allocatable in rows for name in allocatable if is_gpu_resource(name)}
 
 

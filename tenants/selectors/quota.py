@@ -103,9 +103,7 @@ def quota_lines(tenant: Tenant) -> list[QuotaLine]:
 
     Call it inside a scope of the tenant.
     """
-    quotas = list(
-        GPUQuota.objects.filter(tenant=tenant).select_related("gpu_type").order_by("gpu_type__slug")
-    )
+    quotas = list(GPUQuota.objects.filter(tenant=tenant).select_related("gpu_type").order_by("gpu_type__slug"))
     if not quotas:
         return []
     live = Reservation.objects.filter(tenant_id=tenant.pk, released_at__isnull=True)
@@ -119,9 +117,7 @@ def quota_lines(tenant: Tenant) -> list[QuotaLine]:
     in_use = dict(live.filter(Exists(running)).values_list("gpu_type_id").annotate(total=Sum("share")))
     observed = observed_unreserved(tenant.pk)
     parts: dict[UUID, list[QuotaAllotment]] = defaultdict(list)
-    for part in (
-        QuotaAllotment.objects.filter(tenant=tenant).select_related("cluster").order_by("cluster__slug")
-    ):
+    for part in QuotaAllotment.objects.filter(tenant=tenant).select_related("cluster").order_by("cluster__slug"):
         parts[part.quota_id].append(part)
     return [
         QuotaLine(

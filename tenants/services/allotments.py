@@ -135,9 +135,7 @@ def allotments_settle(*, tenant_id: UUID, cluster_id: UUID) -> None:
         _bundle_changed(tenant_id, cluster_id)
 
 
-def allotments_confirmed(
-    *, tenant_id: UUID, cluster_id: UUID, namespace: str, targets: dict[UUID, int]
-) -> bool:
+def allotments_confirmed(*, tenant_id: UUID, cluster_id: UUID, namespace: str, targets: dict[UUID, int]) -> bool:
     """The cluster's ResourceQuota now says ``targets`` (allotment id → millionths): let the amounts follow down.
 
     Returns:

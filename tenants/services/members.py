@@ -13,9 +13,7 @@ from tenants.models import Member, Tenant
 from tenants.permissions import Perm, require
 
 
-def member_set(
-    *, tenant: Tenant, username: str, role: str, actor: Actor, source: str = Member.Source.MANUAL
-) -> Member:
+def member_set(*, tenant: Tenant, username: str, role: str, actor: Actor, source: str = Member.Source.MANUAL) -> Member:
     """Give a user a role in the tenant, or change it.
 
     Raises:
@@ -26,9 +24,7 @@ def member_set(
         raise Invalid.field("/role", f"Use one of: {', '.join(Member.Role.values)}.")
     user = User.objects.filter(username=username, is_active=True).first()
     if user is None:
-        raise Invalid.field(
-            "/username", f"There is no active user {username}. They must have signed in once."
-        )
+        raise Invalid.field("/username", f"There is no active user {username}. They must have signed in once.")
     with tenant_scope(tenant.pk):
         Tenant.objects.select_for_update().get(pk=tenant.pk)
         member = Member.objects.filter(tenant=tenant, user=user).first()
@@ -37,9 +33,7 @@ def member_set(
             return member
         if before == Member.Role.OWNER:
             _keep_an_owner(tenant, user.pk)
-        member, _ = Member.objects.update_or_create(
-            tenant=tenant, user=user, defaults={"role": role, "source": source}
-        )
+        member, _ = Member.objects.update_or_create(tenant=tenant, user=user, defaults={"role": role, "source": source})
         audit.record(
             "member_set",
             actor=actor,

@@ -36,9 +36,7 @@ class QuotaSet:
         )
 
 
-def quota_set(
-    *, tenant: Tenant, gpu_type: GPUType, limit: int, guaranteed: int = 0, actor: Actor
-) -> QuotaSet:
+def quota_set(*, tenant: Tenant, gpu_type: GPUType, limit: int, guaranteed: int = 0, actor: Actor) -> QuotaSet:
     """Set a tenant's quota on a GPU type, both figures in millionths of a card. Zero allows nothing.
 
     Lowering evicts nothing. Deployments that wait are looked at again.

@@ -17,9 +17,7 @@ from tenants.models import ModelReplica, Tenant, TenantNamespace, TenantSite, Zo
 from tenants.permissions import Perm, require
 from tenants.services.waking import deployments_wake
 
-RESERVED_SLUGS = frozenset(
-    {"new", "idle", "unallocated", "unmounted", "shared", "external", "system", "platform"}
-)
+RESERVED_SLUGS = frozenset({"new", "idle", "unallocated", "unmounted", "shared", "external", "system", "platform"})
 """Words of our URLs and of OpenCost's special rows (``__idle__`` …), which a report could confuse with a tenant."""
 
 SLUG_LIMIT = 40
@@ -222,9 +220,7 @@ def tenant_set_state(*, tenant: Tenant, state: str, actor: Actor) -> Tenant:
 
 
 def _facts(tenant: Tenant) -> dict[str, object]:
-    sites = (
-        TenantSite.objects.filter(tenant=tenant).order_by("site__slug").values_list("site__slug", flat=True)
-    )
+    sites = TenantSite.objects.filter(tenant=tenant).order_by("site__slug").values_list("site__slug", flat=True)
     return {
         "name": tenant.name,
         "sites": list(sites),

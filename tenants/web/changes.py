@@ -135,9 +135,7 @@ def _data(request: TeamRequest, change: Change) -> QueryDict | None:
     return request.GET if change.field in request.GET else None
 
 
-def _apply(
-    request: TeamRequest, deployment: ModelDeployment, change: Change, form: PortalForm
-) -> HttpResponse | None:
+def _apply(request: TeamRequest, deployment: ModelDeployment, change: Change, form: PortalForm) -> HttpResponse | None:
     """Do it; None where the form has to be shown again."""
     if not form.is_valid():
         return None

@@ -40,9 +40,7 @@ def deployment_edit(request: TeamRequest, name: str) -> HttpResponse:
     """Change what is deployed; refused where somebody else changed it since the page was opened."""
     with tenant_scope(request.tenant.pk):
         deployment = deployment_get(tenant=request.tenant, name=name)
-        draft = draft_of(
-            request.tenant, manifest_of(deployment), deployment.source, request.GET.get("mode", "")
-        )
+        draft = draft_of(request.tenant, manifest_of(deployment), deployment.source, request.GET.get("mode", ""))
     if request.method == "POST":
         return _posted(request, deployment)
     return _page(request, draft, deployment)

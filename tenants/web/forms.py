@@ -23,9 +23,7 @@ AUDITED = ("deployment", "member", "quota", "tenant", "api_token")
 class DeployForm(PortalForm):
     """A model on one kind of card: what most deployments are. The rest is for the manifest itself."""
 
-    name = forms.CharField(
-        max_length=63, help_text="Lower-case letters, digits and dashes. It can't be changed later."
-    )
+    name = forms.CharField(max_length=63, help_text="Lower-case letters, digits and dashes. It can't be changed later.")
     model = forms.CharField(
         required=False, max_length=500, help_text="As its repository names it. Becomes the argument --model=…"
     )

@@ -65,7 +65,7 @@ class Person:
 
     def text(self, selector: str = "main") -> str:
         """What can be read, with ordinary spaces."""
-        return self.page.locator(selector).inner_text().replace(THIN_SPACE, " ").replace(" ", " ")
+        return self.page.locator(selector).inner_text().replace(THIN_SPACE, " ").replace("\u00a0", " ")
 
     def reload_until(self, shown: Callable[[str], object], what: str) -> str:
         """Load the page again and again until its text is as expected; that text."""

@@ -265,9 +265,7 @@ def test_a_cluster_that_falls_silent_keeps_its_pods(scene: Scene, fresh_simulato
 
 def test_two_watchers_share_and_take_over(scene: Scene) -> None:
     with watching("one") as stop_one, watching("two"):
-        eventually(
-            lambda: set(WatchTarget.objects.values_list("lease_owner", flat=True)) == {"one", "two"}
-        )
+        eventually(lambda: set(WatchTarget.objects.values_list("lease_owner", flat=True)) == {"one", "two"})
         uid = scene.pod("a")
         eventually(lambda: seen_running(uid))
         stop_one.set()
@@ -296,8 +294,6 @@ def test_a_card_that_falls_off_is_unavailable(scene: Scene) -> None:
     with watching():
         node = eventually(lambda: Node.objects.filter(cards=8).order_by("name").first())
         scene.simulated.sim("POST", f"nodes/{node.name}/drop-card", {"count": 1})
-        span = eventually(
-            lambda: CapacitySpan.objects.filter(node=node, ended_at=None, unavailable_cards=1).first()
-        )
+        span = eventually(lambda: CapacitySpan.objects.filter(node=node, ended_at=None, unavailable_cards=1).first())
     assert (span.cards, span.reason) == (8, "1 of 8 cards not allocatable")
     connection.close()
