@@ -76,7 +76,7 @@ def running_csv(tenant: str, one: OpenPeriod, lines: Iterable[OpenLine]) -> Expo
         (
             text(tenant), str(one.period), one.preview.issuer.currency, row.state, row.line.kind, text(row.label),
             text(row.line.subject.cost_code), text(str(row.line.key or "")), format_rfc3339(row.line.segment.start),
-            format_rfc3339(row.line.segment.end), number(row.line.quantity), row.line.unit,
+            format_rfc3339(row.until), number(row.line.quantity), row.line.unit,
             "" if row.line.unit_price is None else number(row.line.unit_price),
             "" if row.amount is None else number(row.amount),
         )
@@ -107,7 +107,7 @@ def line_csv(line: BillLine, parts: Iterable[LineAllocation]) -> Export:
     columns = (
         "bill", "line", "cluster", "namespace", "pod", "pod_uid", "resource", "ordinal", "node", "card", "share",
         "started", "ended", "seconds_in_line", "quantity", "unit", "unit_price", "end_inferred", "compute_uncapped",
-        "ran_before_connected", "source", "revisions",
+        "charged_by_request", "ran_before_connected", "source", "revisions",
     )  # fmt: skip
     return _file(f"line-{line.bill.number}-{line.position}", columns, (_part(line, part) for part in parts))
 
@@ -118,13 +118,13 @@ def _part(line: BillLine, part: LineAllocation) -> tuple[object, ...]:
     if one is None:
         empty = ("",) * 6
         return (text(line.bill.number), line.position, *empty, text(part.node_name), "", "", "", "", *measured,
-                "", "", "", "", part.revisions)  # fmt: skip
+                "", "", "", "", "", part.revisions)  # fmt: skip
     return (
         text(line.bill.number), line.position, one.cluster.slug, text(one.namespace), text(one.pod_name), one.pod_uid,
         one.resource, one.ordinal, text(one.node.name if one.node else ""), one.device_uuid,
         number(Decimal(one.share).scaleb(-6)), format_rfc3339(one.started_at),
         format_rfc3339(one.ended_at) if one.ended_at else "", *measured, _yes(one.inferred), _yes(one.uncapped),
-        _yes(one.first_day), one.source, part.revisions,
+        _yes(one.by_request), _yes(one.first_day), one.source, part.revisions,
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from billing.rates import CPU, MEMORY, Rate, RateBook, RateKey, Unit
+from infra.shares import CARD
 from portal.kernel.clock import Interval, format_rfc3339
 from portal.kernel.money import decimal_from, decimal_of, exact_sum, largest_remainder, minor_units
 
@@ -26,7 +27,6 @@ show."""
 PRICE_PLACES = 10
 
 _HOUR_MS = 3_600_000
-_CARD = 1_000_000
 
 
 class Kind(StrEnum):
@@ -86,7 +86,7 @@ class UsageSum:
         """How many of the rate's units: card-hours of charged share, or instance-hours."""
         if self.key.unit is Unit.INSTANCE_HOUR:
             return Fraction(self.milliseconds, _HOUR_MS)
-        return Fraction(self.charged, _CARD * _HOUR_MS)
+        return Fraction(self.charged, CARD * _HOUR_MS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ def _host_lines(usage: UsageSum, gpu_rate: Rate, book: RateBook) -> Iterable[Lin
         if included is None:
             continue
         excess = sum(_excess(host, kind, included) * host.milliseconds for host in usage.hosts)
-        quantity = Fraction(excess, _CARD * unit_size * _HOUR_MS)
+        quantity = Fraction(excess, CARD * unit_size * _HOUR_MS)
         if quantity:
             rate_ = book.for_segment(key, usage.segment)
             yield _line(kind, usage, key, quantity, rate_, gpu_rate_id=gpu_rate.id)
@@ -197,7 +197,7 @@ def _host_lines(usage: UsageSum, gpu_rate: Rate, book: RateBook) -> Iterable[Lin
 def _excess(host: HostPart, kind: Kind, included: int) -> int:
     """Millionths of a millicore or MiB of one device's part beyond what its share of a card includes."""
     asked = host.cpu_millicores if kind is Kind.CPU else host.memory_mib
-    return max(0, asked * _CARD - included * host.share)
+    return max(0, asked * CARD - included * host.share)
 
 
 @lru_cache(maxsize=4096)

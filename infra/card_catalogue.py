@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from infra.shares import parse_mig
+
 NVIDIA_DRIVER = "gpu.nvidia.com"
 """NVIDIA's DRA driver: attributes without a domain are of its domain."""
 _MIG_SUFFIX = re.compile(r"-MIG-(?P<profile>\d+g\.\d+gb(?:\.me)?)$", re.IGNORECASE)
-_PROFILE = re.compile(r"(?:\d+c\.)?(\d+)g\.(\d+)gb(?:[.+].*)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,24 +92,19 @@ def display_name(product: str) -> str:
     return product.replace("-", " ") if product.startswith("NVIDIA-") else product
 
 
-def profile_slices(profile: str) -> tuple[int, int]:
-    """(compute slices, GB) of a MIG profile. Raises ValueError where it is none."""
-    match = _PROFILE.fullmatch(profile)
-    if match is None:
-        raise ValueError(f"{profile!r} is no MIG profile; expected a form like 1g.10gb")
-    return int(match.group(1)), int(match.group(2))
-
-
 def instances_per_card(profile: str, product: str, memory_mib: int = 0) -> int:
-    """How many instances of one profile a card holds: bounded by its compute slices and its memory slices."""
-    compute, gigabytes = profile_slices(profile)
+    """How many instances of one profile a card holds: bounded by its compute slices and its memory slices.
+
+    Raises MigFormatError (a ValueError) where it is no profile.
+    """
+    instance = parse_mig(profile)
     card = known_card(product)
     memory = memory_mib or (card.memory_mib if card else 0)
     all_compute, all_memory = (card.compute_slices, card.memory_slices) if card and card.compute_slices else (7, 8)
-    by_compute = all_compute // compute
+    by_compute = all_compute // instance.instance_slices
     if not memory:
         return max(1, by_compute)
     # Names are rounded: 1g.10gb of 81,559 MiB is one of eight slices of 9.96 GiB; 1g.20gb is two of them.
     slice_gib = memory / 1024 / all_memory
-    taken = max(1, round(gigabytes / slice_gib))
+    taken = max(1, round(instance.memory_gb / slice_gib))
     return max(1, min(by_compute, all_memory // taken))

@@ -11,25 +11,25 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from infra.evidence import PodEvidence
+from infra.hami_record import believed_record
 from infra.pod_devices import (
     GPU,
     GPU_CORES,
     GPU_MEMORY,
     GPU_MEMORY_PERCENT,
     GPU_SHARED,
-    HAMI_ALLOCATED,
     HAMI_SCHEDULER,
     mig_profile,
-    parse_hami_allocated,
 )
-from infra.quantities import whole
+from infra.quantity import whole
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
     """One of: ``cards`` whole cards; ``slices`` of a MIG ``profile``; memory and cores of the card ``uuid``.
 
-    ``unpinned``: shares of cards of which it is not known which ones; nothing may be promised beside them.
+    ``unpinned``: shares of cards of which it is not known which ones; nothing may be promised beside them. A ``uuid``
+    that the node's register never had is as good as none: whoever reads holds counts it as unpinned.
     """
 
     cards: int = 0
@@ -62,11 +62,7 @@ def held_by(pod: PodEvidence) -> tuple[Hold, ...]:
 
 
 def _hami(pod: PodEvidence, cards: int) -> list[Hold]:
-    try:
-        containers = parse_hami_allocated(pod.annotation(HAMI_ALLOCATED))
-    except ValueError:
-        containers = ()
-    grants = [grant for container in containers for grant in container]
+    grants = believed_record(pod, registered=None).grants
     if grants:
         return [Hold(uuid=grant.uuid, memory_mib=grant.memory_mib, cores=grant.cores) for grant in grants]
     return [Hold(unpinned=cards)] if cards else []

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from infra.pod_devices import GPU, MIG_PREFIX
-from infra.quantities import parse_quantity, whole
+from infra.quantity import parse_quantity, whole
 
 UNKNOWN_ZONE = "?"
 """The zone of a holder whose tenant is not known: no tenant is in it, so nobody shares a card with such a holder."""

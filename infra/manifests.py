@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from infra.cel.device import Device
-from infra.quantities import parse_quantity
+from infra.quantity import parse_quantity
 from portal.kernel.problems import Invalid
 
 API_VERSION = "modelplane.ai/v1alpha1"

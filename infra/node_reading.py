@@ -18,7 +18,7 @@ from typing import Any
 from infra.card_catalogue import architecture_of, instances_per_card, known_card, split_product
 from infra.hami_register import REGISTER, RegisteredCard, cordoned, parse_register
 from infra.pod_devices import GPU, GPU_SHARED, MIG_PREFIX, is_gpu
-from infra.quantities import parse_quantity, whole
+from infra.quantity import parse_quantity, whole
 from portal.kernel.clock import parse_rfc3339
 
 LABEL_PREFIXES = (

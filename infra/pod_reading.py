@@ -12,9 +12,10 @@ from fractions import Fraction
 from typing import Any
 
 from infra.evidence import TERMINAL_PHASES, ContainerEvidence, Owner, PodEvidence
+from infra.hami_record import HAMI_ALLOCATED, HAMI_PHASE
 from infra.names import LABEL_PREFIX
-from infra.pod_devices import HAMI_ALLOCATED, HAMI_PHASE, ContainerKind, reserved
-from infra.quantities import parse_quantity
+from infra.pod_devices import ContainerKind, reserved
+from infra.quantity import parse_quantity
 from portal.kernel.clock import as_utc, format_rfc3339, parse_rfc3339
 
 # Annotations belong to the tenant and may hold secrets (vCluster keeps service account tokens in some): by name only.

@@ -1,19 +1,20 @@
 """Kubernetes' resource quantities ("20k", "1.5Gi", "500m", "1e3"), exactly and without floats.
 
 The grammar and the rounding are those of k8s.io/apimachinery `pkg/api/resource`: a value finer than a nano is
-rounded away from zero, a value with a binary suffix saturates at the largest int64. The selectors' `quantity()` and
-everything that reads allocatable resources and requests use this one implementation.
+rounded away from zero, a value with a binary suffix saturates at the largest int64. `Quantity` is what a selector's
+`quantity()` works with; for everything else `parse_quantity` gives the number. No Django here.
+
+Never read one with `int()`: the API server writes them back in another form (`gpumem: 20000` comes back as `20k`).
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from decimal import Decimal
+from fractions import Fraction
 from functools import lru_cache
 
-__all__ = ["Quantity", "QuantityError", "parse_quantity", "quantity_decimal", "quantity_int", "quantity_mib",
-           "quantity_mib_up", "quantity_millis"]  # fmt: skip
+__all__ = ["MIB", "Quantity", "QuantityError", "parse_quantity", "whole"]
 
 NANO = 10**9
 INT64_MAX = 2**63 - 1
@@ -40,6 +41,14 @@ class Quantity:
 
     nanos: int
     is_integer: bool
+
+    @staticmethod
+    def parse(text: str) -> Quantity:
+        """Parse `text` as Kubernetes does.
+
+        Raises QuantityError. As in Kubernetes a missing number is zero, so "Mi" is a quantity; spaces are not allowed.
+        """
+        return _parse(text)
 
     def __add__(self, other: Quantity) -> Quantity:
         return _combine(self, other, 1)
@@ -77,11 +86,7 @@ def _combine(left: Quantity, right: Quantity, sign: int) -> Quantity:
 
 
 @lru_cache(maxsize=8192)
-def parse_quantity(text: str) -> Quantity:
-    """Parse `text` as Kubernetes does.
-
-    Raises QuantityError. As in Kubernetes a missing number is zero, so "Mi" is a quantity; spaces are not allowed.
-    """
+def _parse(text: str) -> Quantity:
     match = _FORM.fullmatch(text)
     if not text or match is None:
         raise _error(text)
@@ -138,27 +143,20 @@ def _error(text: str) -> QuantityError:
     )
 
 
-def quantity_decimal(text: str | int) -> Decimal:
-    """The value as an exact Decimal."""
-    nanos = parse_quantity(str(text)).nanos
-    return Decimal(f"{nanos}E-9")
+def parse_quantity(value: str | int) -> Fraction:
+    """The exact number: `20k` is 20000, `64Gi` is 64 * 2³⁰, `250m` is 1/4. Spaces around it are ignored.
+
+    Raises ValueError with the text where it is no quantity, TypeError for a float. Kubernetes reads a suffix alone
+    ("Mi") as zero; what a person writes so is a slip, and refused.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise TypeError(f"a quantity is text or an integer, not {type(value).__name__}: {value!r}")
+    text = str(value).strip()
+    if not any(character.isdigit() for character in text):
+        raise QuantityError(f"{value!r} is no Kubernetes quantity; write it like 2, 500m, 20k or 64Gi")
+    return Fraction(_parse(text).nanos, NANO)
 
 
-def quantity_int(text: str | int) -> int:
-    """The value rounded up to a whole number, as Kubernetes' `Value()` does: counts and bytes."""
-    return -(-parse_quantity(str(text)).nanos // NANO)
-
-
-def quantity_millis(text: str | int) -> int:
-    """The value in thousandths, rounded up: millicores of a CPU quantity."""
-    return -(-parse_quantity(str(text)).nanos // (NANO // 1000))
-
-
-def quantity_mib(text: str | int) -> int:
-    """Bytes as whole MiB, rounded down: the memory of a card. For amounts asked for, see `quantity_mib_up`."""
-    return parse_quantity(str(text)).nanos // (NANO * MIB)
-
-
-def quantity_mib_up(text: str | int) -> int:
-    """Bytes as whole MiB, rounded up: memory that is asked for."""
-    return -(-parse_quantity(str(text)).nanos // (NANO * MIB))
+def whole(value: Fraction) -> int:
+    """Rounded up to a whole number, as Kubernetes' own `Value()` does."""
+    return -(-value.numerator // value.denominator)

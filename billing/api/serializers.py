@@ -15,7 +15,6 @@ from infra.models import GPUType
 from infra.models.hardware import SharingMode
 from portal.kernel.money import decimal_from
 
-
 OPEN_STATES = [(name, name) for name in ("final", "late", "running", "unpriced")]
 
 
@@ -84,7 +83,7 @@ class OpenLineSerializer(serializers.Serializer[Any]):
     cost_code = serializers.CharField(source="line.subject.cost_code")
     what = serializers.SerializerMethodField()
     charge_from = serializers.DateTimeField(source="line.segment.start")
-    charge_to = serializers.DateTimeField(source="line.segment.end")
+    charge_to = serializers.DateTimeField(source="until")
     quantity = Exact(source="line.quantity")
     unit = serializers.CharField(source="line.unit")
     unit_price = Exact(source="line.unit_price", allow_null=True)

@@ -18,7 +18,8 @@ from fractions import Fraction
 from itertools import pairwise
 
 from billing.metering.intervals import Bucket
-from billing.metering.usage import CARD, Usage
+from billing.metering.usage import Usage
+from infra.shares import CARD
 from portal.kernel.clock import Interval, clip, epoch_ms
 from portal.kernel.money import split_units
 

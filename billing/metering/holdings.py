@@ -14,27 +14,21 @@ from enum import StrEnum
 from fractions import Fraction
 
 from infra.evidence import ContainerEvidence, PodEvidence
+from infra.hami_record import HamiGrant, HamiRecord, believed_record
 from infra.pod_devices import (
     GPU,
     GPU_CORES,
     GPU_MEMORY,
     GPU_MEMORY_PERCENT,
     GPU_SHARED,
-    HAMI_ALLOCATED,
-    HAMI_PHASE,
-    HAMI_SCHEDULER,
     MIG_PREFIX,
     ContainerKind,
-    DeviceGrant,
     mig_profile,
-    parse_hami_allocated,
     reserved,
 )
-from infra.quantities import MIB, whole
-from infra.shares.exact import floor_millionths, hami_share, mig_compute_slices, mig_share
+from infra.quantity import MIB, whole
+from infra.shares import floor_millionths, hami_share, mig_share, parse_mig
 from portal.kernel.money import split_units
-
-HAMI_SCHEDULERS = frozenset({HAMI_SCHEDULER})
 
 
 class Mode(StrEnum):
@@ -97,8 +91,9 @@ class Holding:
 
     Requested figures: `memory_mib` and `cores` (percent) for HAMi, `slices` (compute slices) for MIG; None =
     not asked for in these terms. `share` of a card is what is charged, exact; `device_uuid` is "" while
-    unknown. `cpu_millicores` and `host_memory_mib` are its part of the pod's CPU and memory, split by share;
-    the parts of a pod's devices add up to what the pod reserves.
+    unknown. `doubt`: why HAMi's record of the pod's cards is not believed; the share is then what was asked for.
+    `cpu_millicores` and `host_memory_mib` are its part of the pod's CPU and memory, split by share; the parts of
+    a pod's devices add up to what the pod reserves.
     """
 
     resource: str
@@ -112,6 +107,7 @@ class Holding:
     cores: int | None = None
     slices: int | None = None
     compute_uncapped: bool = False
+    doubt: str = ""
     cpu_millicores: int = 0
     host_memory_mib: int = 0
 
@@ -121,15 +117,13 @@ class Holding:
         return floor_millionths(self.share)
 
 
-def holdings(
-    pod: PodEvidence, node: NodeCards | None, *, hami_schedulers: frozenset[str] = HAMI_SCHEDULERS
-) -> tuple[Holding, ...]:
+def holdings(pod: PodEvidence, node: NodeCards | None) -> tuple[Holding, ...]:
     """What the pod holds of NVIDIA cards for all its life, one entry per device; other vendors' are not
     metered.
 
     Raises UnknownHardwareError where the cards of its node are needed for that and not known.
     """
-    found = _devices(pod, node, hami_schedulers)
+    found = _devices(pod, node)
     weights = [holding.share for holding in found]
     if not found:
         return ()
@@ -141,14 +135,14 @@ def holdings(
     )
 
 
-def _devices(pod: PodEvidence, node: NodeCards | None, schedulers: frozenset[str]) -> list[Holding]:
+def _devices(pod: PodEvidence, node: NodeCards | None) -> list[Holding]:
     asked = [(resource, amount) for resource, amount in pod.requests if amount > 0]
     found: list[Holding] = []
     for resource, amount in asked:
         if resource.startswith(MIG_PREFIX):
             found += _slices(resource, mig_profile(resource), whole(amount), _known(pod, node))
     if node is not None and node.mode is Mode.HAMI and any(_is_hami(resource) for resource, _ in asked):
-        return found + _hami(pod, node, schedulers)
+        return found + _hami(pod, node)
     for resource, amount in asked:
         if resource in (GPU, GPU_SHARED):
             found += _cards(resource, whole(amount), _known(pod, node))
@@ -178,8 +172,8 @@ def _cards(resource: str, count: int, node: NodeCards) -> list[Holding]:
 
 
 def _slices(resource: str, profile: str, count: int, node: NodeCards) -> list[Holding]:
-    slices = mig_compute_slices(profile)
-    share = mig_share(slices, node.compute_slices)
+    slices = parse_mig(profile).compute_slices
+    share = mig_share(profile, node.compute_slices)
     return [
         Holding(resource, ordinal, Mode.MIG, node.gpu_type, share, profile=profile, slices=slices)
         for ordinal in range(count)
@@ -198,8 +192,10 @@ class _Ask:
     uuid: str = ""
 
 
-def _hami(pod: PodEvidence, node: NodeCards, schedulers: frozenset[str]) -> list[Holding]:
-    asks = _granted(pod, node, schedulers) or _requested(pod, node)
+def _hami(pod: PodEvidence, node: NodeCards) -> list[Holding]:
+    """By HAMi's record where it may be believed, else by what the pod asks for, on no known card."""
+    record = believed_record(pod, {card.uuid for card in node.cards})
+    asks = _granted(pod, record) or _requested(pod, node)
     return [
         Holding(
             resource=GPU,
@@ -211,6 +207,7 @@ def _hami(pod: PodEvidence, node: NodeCards, schedulers: frozenset[str]) -> list
             memory_mib=ask.memory_mib,
             cores=ask.cores,
             compute_uncapped=not ask.cores,
+            doubt=record.doubt,
         )
         for ordinal, ask in enumerate(asks)
     ]
@@ -220,27 +217,18 @@ def _share(ask: _Ask, node: NodeCards) -> Fraction:
     return hami_share(ask.memory_mib, ask.cores, node.card_memory_mib(ask.uuid))
 
 
-def _granted(pod: PodEvidence, node: NodeCards, schedulers: frozenset[str]) -> list[_Ask]:
-    """What HAMi's record says, if it may be trusted: a tenant can write that annotation too (HAMi#3041)."""
-    if pod.scheduler not in schedulers or pod.annotation(HAMI_PHASE) != "success":
-        return []
-    try:
-        entries = parse_hami_allocated(pod.annotation(HAMI_ALLOCATED))
-    except ValueError:
-        return []
-    known = {card.uuid for card in node.cards}
-    grants = [grant for entry in entries for grant in entry]
-    if not grants or any(grant.uuid not in known for grant in grants):
-        return []
+def _granted(pod: PodEvidence, record: HamiRecord) -> list[_Ask]:
+    """What HAMi's record says, card by card; empty where it says nothing."""
+    entries = record.containers
     kinds = [container.kind for container in pod.containers]
     kinds += [ContainerKind.MAIN] * (len(entries) - len(kinds))
     memory = reserved((kind, _per_card(entry, "memory_mib")) for kind, entry in zip(kinds, entries, strict=False))
     cores = reserved((kind, _per_card(entry, "cores")) for kind, entry in zip(kinds, entries, strict=False))
-    order = list(dict.fromkeys(grant.uuid for grant in grants))
+    order = list(dict.fromkeys(grant.uuid for grant in record.grants))
     return [_Ask(whole(memory[uuid]), whole(cores[uuid]), uuid) for uuid in order]
 
 
-def _per_card(grants: Iterable[DeviceGrant], figure: str) -> dict[str, Fraction]:
+def _per_card(grants: Iterable[HamiGrant], figure: str) -> dict[str, Fraction]:
     amounts: dict[str, Fraction] = {}
     for grant in grants:
         amounts[grant.uuid] = amounts.get(grant.uuid, Fraction(0)) + getattr(grant, figure)

@@ -13,9 +13,6 @@ from datetime import datetime
 from billing.metering.intervals import Allocation, Bucket, Phase
 from portal.kernel.clock import Interval, clip, hour_start, hours, split_at
 
-CARD = 1_000_000
-"""A whole card in millionths."""
-
 
 @dataclass(frozen=True, slots=True)
 class Usage:

@@ -108,6 +108,12 @@ class DeviceAllocation(TenantOwned):
         return f"{self.namespace}/{self.pod_name} {self.resource}#{self.ordinal}"
 
     @property
+    def by_request(self) -> bool:
+        """Whether it is a HAMi share of an unknown card: HAMi's record is missing or not believed, and what the pod
+        asked for is charged."""
+        return self.sharing == SharingMode.HAMI and not self.device_uuid
+
+    @property
     def exact_share(self) -> Fraction:
         """The share before it was floored to a millionth (checks and comparisons; money uses ``share``)."""
         if self.slices is not None and self.card_slices:

@@ -16,11 +16,12 @@ from django.db.models.functions import TruncDate, TruncHour
 from billing.models import Bucket, CapacityHour, Rate, UsageRecord
 from billing.prices import pure_rate
 from infra.models.hardware import SharingMode
+from infra.shares import CARD
 from portal.kernel.clock import Interval
 from portal.kernel.money import decimal_from
 
 BUCKETS = ("tenants", "idle", "starting", "overhead", "unavailable", "unattributed")
-CARD_HOUR = 1_000_000 * 3_600_000
+CARD_HOUR = CARD * 3_600_000
 """Millionths·milliseconds: one card for one hour."""
 _BUCKETS = sum((F(name) for name in BUCKETS[1:]), F(BUCKETS[0]))
 

@@ -13,9 +13,9 @@ from django.db import connection
 
 from billing.models import BillLine, Bucket, DeviceAllocation
 from billing.rating import AMOUNT_PLACES, QUANTITY_PLACES
-from billing.selectors.sums import CARD
 from infra.models import Node
 from infra.models.hardware import SharingMode
+from infra.shares import CARD
 from portal.kernel.clock import hour_start
 from portal.kernel.money import decimal_from
 

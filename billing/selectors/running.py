@@ -13,8 +13,8 @@ from billing.models import Bucket, DeviceAllocation, Issuer, MeterProgress
 from billing.prices import segments_of, stored_rates
 from billing.rates import RateBook, RateKey, Resource
 from billing.rating import HostPart, Line, Subject, UsageSum
-from billing.selectors.sums import CARD
 from infra.models import WatchTarget
+from infra.shares import CARD
 from portal.kernel.clock import Interval, clip
 
 

@@ -18,6 +18,7 @@ from billing.selectors.bills import clusters_behind, unmetered_pods
 from billing.selectors.charges import charges_of, delimiters_of, issuer_of, tenants_billed_by
 from billing.selectors.costs import Preview, bill_preview
 from billing.selectors.periods import closes_at, periods_known
+from billing.selectors.usage import usage_final_until
 from portal.kernel.clock import format_rfc3339, utcnow
 from portal.kernel.money import exact_sum
 from tenants.models import ModelDeployment, Tenant
@@ -37,12 +38,14 @@ class OpenLine:
     """A line of a preview. ``amount`` is rounded where its hour is final, else exact; None: it has no price.
 
     ``state``: ``final``, ``late`` (of an earlier, closed period), ``running`` (its hour is not final), ``unpriced``.
+    ``until``: the end of what is known of it.
     """
 
     label: str
     line: Line
     amount: Decimal | None
     state: str
+    until: datetime
 
 
 def open_periods(tenant_id: UUID, *, now: datetime | None = None) -> list[OpenPeriod]:
@@ -68,10 +71,15 @@ def open_lines(tenant_id: UUID, preview: Preview) -> list[OpenLine]:
         str(pk): name for pk, name in ModelDeployment.objects.filter(tenant_id=tenant_id).values_list("pk", "name")
     }
 
+    until = usage_final_until(tenant_id)
+
     def row(line: Line, amount: Decimal | None, state: str) -> OpenLine:
         subject = line.subject
         label = names.get(subject.deployment, subject.deployment) if subject.deployment else subject.namespace
-        return OpenLine(label, line, amount, state)
+        end = line.segment.end
+        if state == "final" and until is not None:
+            end = max(line.segment.start, min(end, until))
+        return OpenLine(label, line, amount, state, end)
 
     lines = [
         row(one.line, one.amount, "late" if number < preview.late else "final")

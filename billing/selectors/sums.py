@@ -16,9 +16,9 @@ from billing.prices import segments_of
 from billing.rates import Rate, RateKey, Resource
 from billing.rating import HostPart, Subject, UsageSum
 from infra.models import GPUType
+from infra.shares import CARD
 from portal.kernel.clock import Interval, hour_start
 
-CARD = 1_000_000
 IDLE = "(idle)"
 """Namespace of the subject of reserved idle time."""
 

@@ -19,8 +19,9 @@ from billing.models import DeviceAllocation, Issuer, MeterProgress
 from billing.prices import stored_rates
 from billing.rates import RateBook
 from billing.rating import UsageSum, rate
+from billing.selectors.conservation import CARD_HOUR
 from billing.selectors.costs import days_of
-from billing.selectors.sums import CARD, EVERYTHING, IDLE, Only, Part, usage_sums
+from billing.selectors.sums import EVERYTHING, IDLE, Only, Part, usage_sums
 from infra.models import GPUType
 from infra.models.hardware import SharingMode
 from portal.kernel.clock import Interval
@@ -29,7 +30,6 @@ from tenants.models import ModelDeployment
 
 DIMENSIONS = ("day", "deployment", "gpu_type", "mode")
 HOURS_PLACES = 6
-_CARD_HOUR = CARD * 3_600_000
 
 
 class UsageKey(NamedTuple):
@@ -195,7 +195,7 @@ def _row(key: UsageKey, sums: list[UsageSum], book: RateBook) -> UsageRow:
     instances = sum(one.milliseconds for one in sums if one.key.sharing == SharingMode.MIG)
     return UsageRow(
         key,
-        decimal_from(Fraction(sum(one.charged for one in sums), _CARD_HOUR), HOURS_PLACES),
+        decimal_from(Fraction(sum(one.charged for one in sums), CARD_HOUR), HOURS_PLACES),
         decimal_from(Fraction(instances, 3_600_000), HOURS_PLACES),
         exact_sum(amounts) if amounts or not lines else None,
         any(not line.is_priced for line in lines),

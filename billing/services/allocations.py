@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from infra.pod_reading import load_evidence
 from portal.kernel.clock import epoch_ms, from_epoch_ms
 from portal.kernel.ids import uuid7
 from tenants.models import ModelDeployment, Tenant
+
+logger = logging.getLogger(__name__)
 
 FAR = datetime(9000, 1, 1, tzinfo=UTC)
 """Stands for "until further notice" while segments are made; stored as an empty ``ended_at``."""
@@ -181,6 +184,11 @@ def _rows(observation: PodObservation, context: Context) -> Iterable[tuple[Key, 
             "namespace": observation.namespace, "name": observation.name, "reason": str(error),
         }  # fmt: skip
         return
+    if held and held[0].doubt:
+        logger.warning(
+            "Pod %s/%s is charged by its requests; HAMi's record of its cards is not believed: %s",
+            pod.namespace, pod.name, held[0].doubt,
+        )  # fmt: skip
     life = lifetime(
         pod,
         Surroundings(

@@ -20,8 +20,8 @@ from billing.services.usage import Slot
 from infra.models import CapacitySpan, GPUType, Node
 from infra.models.hardware import SharingMode
 from infra.pod_devices import mig_profile
-from infra.quantities import parse_quantity, whole
-from infra.shares.exact import CARD, mig_compute_slices
+from infra.quantity import parse_quantity, whole
+from infra.shares import CARD, parse_mig
 from portal.kernel.clock import Interval, clip
 from portal.kernel.ids import uuid7
 from tenants.models import Tenant
@@ -246,7 +246,7 @@ def _stranded(node: Node, span: Span) -> int:
     configured: dict[int, int] = defaultdict(int)
     for resource, amount in node.allocatable.items():
         if profile := mig_profile(resource):
-            configured[mig_compute_slices(profile)] += whole(parse_quantity(str(amount)))
+            configured[parse_mig(profile).compute_slices] += whole(parse_quantity(str(amount)))
     if gpu_type is None or not gpu_type.compute_slices or not configured:
         return 0
     try:

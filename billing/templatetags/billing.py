@@ -60,8 +60,8 @@ def price(value: Decimal | None) -> str:
 
 @register.filter
 def card_hours(value: int | None) -> str:
-    """Millionths·milliseconds of cards as card-hours, to three decimals; a dash for none."""
-    return "–" if value is None else quantity(decimal_from(Fraction(value, CARD_HOUR), 12))
+    """Millionths·milliseconds of cards as card-hours, to two decimals; a dash for none."""
+    return "–" if value is None else quantity(decimal_from(Fraction(value, CARD_HOUR), 12), 2)
 
 
 @register.filter

@@ -127,7 +127,7 @@ def rate_end_view(request: HttpRequest, rate_id: UUID) -> HttpResponse:
 @platform_page(PLATFORM_FINANCE)
 def issuer_create(request: HttpRequest) -> HttpResponse:
     """Say who bills: its currency and time zone are for good."""
-    form = IssuerForm(request.POST or None)
+    form = IssuerForm(request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
         data = form.cleaned_data
         try:

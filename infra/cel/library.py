@@ -21,7 +21,7 @@ from cel_expr_python import cel
 
 from infra.cel import budget, loops, network
 from infra.cel.semver import Semver, parse_semver
-from infra.quantity import Quantity, parse_quantity
+from infra.quantity import Quantity
 
 T = cel.Type
 QUANTITY = T.AbstractType("kubernetes.Quantity")
@@ -206,8 +206,8 @@ _ANY = T.DYN
 LIST = T.List(T.DYN)
 
 FUNCTIONS: tuple[Function, ...] = (
-    Function("quantity", (_g(T.STRING, to=QUANTITY),), lambda s: pack_quantity(parse_quantity(s))),
-    Function("isQuantity", (_g(T.STRING, to=T.BOOL),), lambda s: _is(parse_quantity, s)),
+    Function("quantity", (_g(T.STRING, to=QUANTITY),), lambda s: pack_quantity(Quantity.parse(s))),
+    Function("isQuantity", (_g(T.STRING, to=T.BOOL),), lambda s: _is(Quantity.parse, s)),
     Function("sign", (_g(QUANTITY, to=T.INT),), lambda q: _quantity(q).compare(Quantity(0, True))),
     Function("isInteger", (_m(QUANTITY, to=T.BOOL),), lambda q: _quantity(q).is_integer),
     Function("asInteger", (_m(QUANTITY, to=T.INT),), lambda q: _quantity(q).as_integer()),

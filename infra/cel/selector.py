@@ -18,7 +18,7 @@ from infra.cel.device import Device, Version
 from infra.cel.library import FUNCTIONS, STRINGS, pack_quantity, pack_semver
 from infra.cel.rewrite import Reference, literal_patterns, references, rewrite, straight_cost
 from infra.cel.semver import parse_semver
-from infra.quantity import parse_quantity
+from infra.quantity import Quantity
 
 __all__ = ["Answer", "Match", "Selector", "SelectorError", "compile_selector"]
 
@@ -137,7 +137,7 @@ def _variables(device: Device) -> dict[str, Any]:
     for name, amount in device.capacity:
         domain, identifier = _qualified(name, device.driver)
         try:
-            capacity.setdefault(domain, {})[identifier] = pack_quantity(parse_quantity(amount))
+            capacity.setdefault(domain, {})[identifier] = pack_quantity(Quantity.parse(amount))
         except ValueError as error:
             raise ValueError(f"capacity {name}: {error}") from error
     return {

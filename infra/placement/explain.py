@@ -11,7 +11,7 @@ from infra.placement.fit import MemberMatch, Verdict, card_need, card_refusal
 from infra.placement.fleet import DeviceEntry, Sharing
 from infra.placement.request import DeviceRequest, HamiShare, MigShare
 from infra.placement.state import Asked, ClusterState, Outcome, PoolState, engine_usage, room_in
-from infra.shares import FULL, parse_mig
+from infra.shares import CARD, parse_mig
 
 # How far a pool came before it was refused; with several engines the one that came furthest explains the pool.
 _PROGRESS = (
@@ -158,9 +158,9 @@ def _money(
 
 def _cards(millionths: int) -> str:
     """Cards with as many decimals as are needed: 2, 0.25, 0.142857."""
-    whole, rest = divmod(millionths, FULL)
+    whole, rest = divmod(millionths, CARD)
     text = f"{whole}.{rest:06d}".rstrip("0").rstrip(".")
-    return f"{text} {'card' if millionths <= FULL else 'cards'}"
+    return f"{text} {'card' if millionths <= CARD else 'cards'}"
 
 
 # ------------------------------------------------------------------------------------------------ no match

@@ -14,7 +14,7 @@ from functools import lru_cache
 from infra.cel import Answer, Match, compile_selector
 from infra.placement.fleet import Card, ClaimKind, DeviceEntry, FreeVector, PoolShape, Sharing, interned
 from infra.placement.request import DeviceRequest, HamiShare, MemberSpec, MigShare
-from infra.shares import FULL, capped_cores, hami_share, mig_share, parse_mig
+from infra.shares import CARD, capped_cores, floor_millionths, hami_share, mig_share, parse_mig
 
 # Ways to place one pod on one node that are looked at; more differ only in details.
 MAX_WAYS = 12
@@ -213,13 +213,13 @@ def _take(
         after = _less(free.mig, profile, request.count)
         if after is None:
             return
-        millionths = request.count * mig_share(profile, entry.mig_slices).millionths
+        millionths = request.count * floor_millionths(mig_share(profile, entry.mig_slices))
         pick = Pick(index, entry, request.count, millionths, profile=profile)
         yield pick, replace(free, mig=after, zone=match.zone or free.zone)
         return
     left = _less(free.devices, entry.name, request.count)
     if left is not None:
-        millionths = request.count * FULL if entry.gpu_type else 0
+        millionths = request.count * CARD if entry.gpu_type else 0
         yield Pick(index, entry, request.count, millionths), replace(free, devices=left)
 
 
@@ -266,7 +266,7 @@ def _take_cards(
         millionths = 0
         for _, _, position, card in chosen:
             need, cores = card_need(card, share)
-            millionths += hami_share(need, cores, card.physical_mib).millionths
+            millionths += floor_millionths(hami_share(need, cores, card.physical_mib))
             cards[position] = replace(
                 card,
                 free_mib=card.free_mib - need,
@@ -316,16 +316,16 @@ def _score(picks: tuple[Pick, ...], before: FreeVector, after: FreeVector) -> Sc
                 left += mib + cores
         elif pick.profile:
             taken += pick.count * parse_mig(pick.profile).memory_gb * 1024
-            left += sum(amount for _, amount in after.mig) * FULL
+            left += sum(amount for _, amount in after.mig) * CARD
         else:
             taken += pick.count * (pick.entry.memory_mib or _UNKNOWN_MIB)
-            left += sum(amount for _, amount in after.devices) * FULL
+            left += sum(amount for _, amount in after.devices) * CARD
     return taken, stranded, left
 
 
 def _free_parts(card: Card) -> tuple[int, int]:
     """Free memory and free compute of a card, each in millionths of the card."""
-    return card.free_mib * FULL // card.physical_mib, card.free_cores * FULL // 100
+    return card.free_mib * CARD // card.physical_mib, card.free_cores * CARD // 100
 
 
 def _usage(picks: tuple[Pick, ...]) -> tuple[tuple[str, int], ...]:

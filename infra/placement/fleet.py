@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 
 from infra.cel import Device
-from infra.shares.mig import parse_mig
+from infra.shares import parse_mig
 
 
 class Mode(StrEnum):

@@ -11,7 +11,7 @@ from uuid import UUID
 from django.db.models import Count, Q, Sum
 
 from infra.models import Cluster, Node, NodePool, PodObservation, Reservation
-from infra.shares.exact import CARD
+from infra.shares import CARD
 
 
 @dataclass(frozen=True)

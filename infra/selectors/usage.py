@@ -25,18 +25,22 @@ WITH held AS (
     GROUP BY node_id, replica_id, profile, device_uuid, zone_id
 ), seen AS (
     -- MIG strategy single: what a pod asks for as a card is an instance of the node's profile.
-    SELECT n.id AS node_id, p.replica_id, c.tenant_id, coalesce(h.uuid, '') AS uuid,
+    -- A card that the node's register never had (the pod wrote its record itself) is not known: a share without a card.
+    SELECT n.id AS node_id, p.replica_id, c.tenant_id, coalesce(d.uuid, '') AS uuid,
            CASE WHEN n.mig_profile <> '' AND h.cards > 0 THEN n.mig_profile ELSE coalesce(h.profile, '') END AS profile,
            sum(CASE WHEN n.mig_profile = '' THEN coalesce(h.cards, 0) ELSE 0 END) AS cards,
            sum(coalesce(h.slices, 0) + CASE WHEN n.mig_profile <> '' THEN coalesce(h.cards, 0) ELSE 0 END) AS slices,
-           sum(coalesce(h.memory_mib, 0)) AS memory_mib, sum(coalesce(h.cores, 0)) AS cores,
-           sum(coalesce(h.unpinned, 0)) AS unpinned, count(*) AS pods
+           sum(CASE WHEN d.id IS NULL THEN 0 ELSE coalesce(h.memory_mib, 0) END) AS memory_mib,
+           sum(CASE WHEN d.id IS NULL THEN 0 ELSE coalesce(h.cores, 0) END) AS cores,
+           sum(CASE WHEN h.uuid <> '' AND d.id IS NULL THEN 1 ELSE coalesce(h.unpinned, 0) END) AS unpinned,
+           count(*) AS pods
     FROM infra_podobservation p
     JOIN infra_node n ON n.cluster_id = p.cluster_id AND n.name = p.node_name AND n.gone_at IS NULL
     LEFT JOIN infra_namespaceclaim c
         ON c.cluster_id = p.cluster_id AND c.namespace = p.namespace AND c.valid_to IS NULL
     CROSS JOIN LATERAL jsonb_to_recordset(p.holds)
         AS h (cards int, profile text, slices int, uuid text, memory_mib bigint, cores int, unpinned int)
+    LEFT JOIN infra_device d ON d.cluster_id = p.cluster_id AND d.uuid = h.uuid AND d.node_id = n.id
     WHERE p.ended_at IS NULL AND p.gone_at IS NULL AND p.node_name <> '' {seen_on}
     GROUP BY 1, 2, 3, 4, 5
 ), promised AS (

@@ -11,7 +11,7 @@ from django.db import transaction
 from infra.card_catalogue import NVIDIA_DRIVER, known_card
 from infra.manifests import POOL_LABEL, ClassManifest, ClusterManifest, PoolManifest, read_class, read_cluster
 from infra.models import Cluster, GPUType, InferenceClass, Node, NodePool, Reservation
-from infra.quantities import MIB, parse_quantity
+from infra.quantity import MIB, parse_quantity
 from infra.services.gpu_types import attribute, slug_of
 from portal.kernel import audit
 from portal.kernel.actors import PLATFORM_ADMIN, Actor

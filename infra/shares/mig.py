@@ -7,14 +7,12 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-_RESOURCE_PREFIX = "nvidia.com/mig-"
+from infra.pod_devices import MIG_PREFIX
+
 _FORM = re.compile(
     r"(?:([1-9])c\.)?([1-9])g\.([1-9][0-9]{0,3})gb((?:[+.-](?:me|gfx)(?:\.all)?)*)",
     re.IGNORECASE,
 )
-# Compute slices of a whole card, by words of its product name. Everything else that can do MIG has seven.
-_FOUR_SLICES = re.compile(r"\bA30\b|RTX[ -]PRO[ -]6000", re.IGNORECASE)
-
 
 class MigFormatError(ValueError):
     """Not the name of a MIG profile."""
@@ -35,16 +33,11 @@ class MigProfile:
         extra = "".join(f"+{attribute}" for attribute in self.attributes)
         return f"{compute}{self.instance_slices}g.{self.memory_gb}gb{extra}"
 
-    @property
-    def resource(self) -> str:
-        """The extended resource of the device plugin (strategy "mixed")."""
-        return _RESOURCE_PREFIX + str(self).replace("+", ".")
-
 
 @lru_cache(maxsize=512)
 def parse_mig(text: str) -> MigProfile:
     """Parse a profile or a resource name. Raises MigFormatError that says what is expected."""
-    match = _FORM.fullmatch(text.strip().removeprefix(_RESOURCE_PREFIX))
+    match = _FORM.fullmatch(text.strip().removeprefix(MIG_PREFIX))
     if match is None:
         raise MigFormatError(
             f"{text[:64]!r} is no MIG profile: expected e.g. 1g.10gb, 1g.10gb+me, 1c.2g.20gb "
@@ -56,8 +49,3 @@ def parse_mig(text: str) -> MigProfile:
         raise MigFormatError(f"{text[:64]!r}: {compute} compute slices do not fit in an instance of {instance}")
     attributes = tuple(re.findall(r"(?:me|gfx)(?:\.all)?", match.group(4).lower()))
     return MigProfile(compute, instance, int(match.group(3)), attributes)
-
-
-def slices_per_card(product: str) -> int:
-    """Compute slices of a whole card: 7, or 4 where the product is an A30 or an RTX PRO 6000."""
-    return 4 if _FOUR_SLICES.search(product.replace("_", " ")) else 7

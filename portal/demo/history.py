@@ -8,14 +8,13 @@ from fractions import Fraction
 from uuid import NAMESPACE_URL, uuid5
 
 from infra.evidence import ContainerEvidence, Owner, PodEvidence
+from infra.hami_record import HAMI_ALLOCATED, HAMI_PHASE
 from infra.models import CapacitySpan, Cluster, Device, Node, WatchSpan, WatchTarget
 from infra.models.evidence import EvidenceSource
 from infra.pod_devices import (
     GPU,
     GPU_CORES,
     GPU_MEMORY,
-    HAMI_ALLOCATED,
-    HAMI_PHASE,
     HAMI_SCHEDULER,
     MIG_PREFIX,
     ContainerKind,

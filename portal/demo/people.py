@@ -9,6 +9,7 @@ from pathlib import Path
 
 from infra.models import GPUType, Site
 from infra.services.clusters import site_create
+from infra.shares import CARD
 from portal.accounts.models import User
 from portal.accounts.services import user_create
 from portal.kernel.actors import PLATFORM_ADMIN, PLATFORM_FINANCE, PLATFORM_VIEWER, Actor
@@ -17,7 +18,6 @@ from tenants.services.members import member_set
 from tenants.services.quotas import quota_set
 from tenants.services.tenants import tenant_create, zone_create
 
-CARD = 1_000_000
 SITES = {"frankfurt": "Frankfurt", "helsinki": "Helsinki"}
 TENANTS = {
     "ml-team": ("ML team", ("frankfurt", "helsinki"), "CC-4711"),

@@ -3,18 +3,27 @@
 (() => {
   "use strict";
 
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim() || "#777";
+  // A canvas takes no var(): the browser is asked what the variable's colour is, here and now.
+  const colour = (element, name, alpha) => {
+    element.style.color = `var(${name})`;
+    const [, parts] = getComputedStyle(element).color.match(/rgba?\(([^)]+)\)/) || ["", "120, 120, 120"];
+    element.style.color = "";
+    return alpha === undefined ? `rgb(${parts.split(",").slice(0, 3).join(",")})` : `rgba(${parts.split(",").slice(0, 3).join(",")}, ${alpha})`;
+  };
 
   const draw = (figure) => {
     const table = document.getElementById(figure.dataset.chart);
     const rows = table ? [...table.querySelectorAll("[data-at]")] : [];
     if (rows.length < 2 || typeof uPlot === "undefined") { return; }
     const data = [rows.map((row) => Number(row.dataset.at)), rows.map((row) => Number(row.dataset.value))];
-    const axis = { stroke: colour("--tblr-secondary"), grid: { stroke: colour("--tblr-border-color"), width: 1 }, ticks: { show: false } };
     const box = figure.querySelector("[data-canvas]");
     box.replaceChildren();
-    const plot = new uPlot({
-      width: Math.max(box.clientWidth, 200),
+    figure.hidden = false;
+    const text = colour(box, "--tblr-secondary");
+    const grid = colour(box, "--tblr-secondary", 0.2);
+    const axis = { stroke: text, grid: { stroke: grid, width: 1 }, ticks: { show: false } };
+    new uPlot({
+      width: Math.max(box.clientWidth - parseFloat(getComputedStyle(box).paddingLeft) * 2, 200),
       height: 180,
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "UTC"),
       legend: { live: true },
@@ -28,16 +37,14 @@
         { value: (_, at) => (at === null ? "–" : new Date(at * 1000).toISOString().slice(0, 10)), label: "Day" },
         {
           label: figure.dataset.unit,
-          stroke: colour("--aif-tenants"),
-          fill: colour("--aif-tenants") + "22",
+          stroke: colour(box, "--aif-tenants"),
+          fill: colour(box, "--aif-tenants", 0.15),
           width: 2,
           points: { show: rows.length < 40, size: 5 },
           value: (_, amount) => (amount === null ? "–" : amount.toFixed(3)),
         },
       ],
     }, data, box);
-    figure.hidden = false;
-    figure.plot = plot;
   };
 
   const all = () => document.querySelectorAll("[data-chart]").forEach(draw);

@@ -5,7 +5,7 @@ from __future__ import annotations
 from infra.placement.model import DeviceRequest, EngineSpec, HamiShare, MemberSpec, MigShare
 from infra.placement.model import Role as PlacementRole
 from infra.placement.model import Toleration as PlacementToleration
-from infra.quantities import MIB, parse_quantity, whole
+from infra.quantity import MIB, parse_quantity, whole
 from tenants.manifest.members import NAMED_PARTS
 from tenants.manifest.tree import Container, DeviceAsk, Manifest, Member, Role, Share
 

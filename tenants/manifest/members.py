@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from infra.quantities import parse_quantity
+from infra.quantity import parse_quantity
 from tenants.manifest.reading import DNS_LABEL, Errors, Reader, kind_of
 from tenants.manifest.tree import Container, DeviceAsk, EnvVar, KeyRef, Member, Pairs, Role, Share, Template
 

@@ -9,7 +9,7 @@ from infra.kube.apply import Owner, force_fields
 from infra.kube.client import KubeClient
 from infra.kube.errors import ClusterPaused, KubeError
 from infra.models import Cluster
-from infra.quantities import parse_quantity
+from infra.quantity import parse_quantity
 from infra.services.inventory import Superseded, inventory_apply
 from portal.kernel.conditions import Condition, set_condition
 from portal.kernel.scoping import system_scope

@@ -8,7 +8,7 @@ from uuid import UUID
 from infra.models import Node, Reservation
 from infra.models.hardware import SharingMode
 from infra.pod_devices import GPU, MIG_PREFIX
-from infra.shares.exact import CARD
+from infra.shares import CARD
 from tenants.bundle import is_gpu_resource
 from tenants.models import QuotaAllotment, TenantNamespace
 

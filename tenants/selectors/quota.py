@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Sum
 
 from infra.holdings import Hold, load_holds
-from infra.models import GPUType, NamespaceClaim, Node, PodObservation, Reservation
-from infra.shares.exact import CARD, floor_millionths, hami_share, mig_compute_slices, mig_share
+from infra.models import Device, GPUType, NamespaceClaim, Node, PodObservation, Reservation
+from infra.shares import CARD, floor_millionths, hami_share, mig_share
 from tenants.models import GPUQuota, QuotaAllotment, Tenant
 
 
@@ -29,17 +30,20 @@ class Observed:
         return self.shares.get((cluster_id, namespace, gpu_type_id), 0)
 
 
-def hold_share(hold: Hold, gpu_type: GPUType) -> int:
+def hold_share(hold: Hold, gpu_type: GPUType, registered: Collection[str]) -> int:
     """What a hold counts against a quota: whole cards, slices ÷ those of the card, or the larger of memory and cores.
 
-    A share of a card of which it is not known how much counts as the whole card.
+    A share of a card of which it is not known how much counts as the whole card; so does one of a card that the
+    node's register, whose UUIDs are ``registered``, never had.
     """
     share = (hold.cards + hold.unpinned) * CARD
     if hold.slices and gpu_type.compute_slices:
-        one = mig_share(mig_compute_slices(hold.profile), gpu_type.compute_slices)
+        one = mig_share(hold.profile, gpu_type.compute_slices)
         share += hold.slices * floor_millionths(one)
-    if hold.uuid:
-        share += floor_millionths(hami_share(hold.memory_mib, hold.cores or None, gpu_type.memory_mib))
+    if hold.uuid and hold.uuid not in registered:
+        share += CARD
+    elif hold.uuid:
+        share += floor_millionths(hami_share(hold.memory_mib, hold.cores, gpu_type.memory_mib))
     return share
 
 
@@ -65,11 +69,17 @@ def observed_unreserved(tenant_id: UUID) -> Observed:
         ).select_related("pool__gpu_type")
         if node.pool is not None and node.pool.gpu_type is not None
     }
+    registered: dict[tuple[UUID, str], set[str]] = defaultdict(set)
+    cards = Device.objects.filter(cluster_id__in={pod[0] for pod in pods}, node__name__in={pod[2] for pod in pods})
+    for cluster_id, node_name, uuid in cards.values_list("cluster_id", "node__name", "uuid"):
+        registered[cluster_id, node_name].add(uuid)
     for cluster_id, namespace, node_name, holds in pods:
         gpu_type = types.get((cluster_id, node_name))
         if gpu_type is not None:
             for hold in load_holds(holds):
-                observed.shares[cluster_id, namespace, gpu_type.pk] += hold_share(hold, gpu_type)
+                observed.shares[cluster_id, namespace, gpu_type.pk] += hold_share(
+                    hold, gpu_type, registered[cluster_id, node_name]
+                )
     return observed
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
 from typing import Any
@@ -17,7 +18,7 @@ from billing.reconcilers.metering import meter_hours
 from billing.selectors.conservation import capacity_by_type, imbalances, unmapped_namespaces
 from billing.services import metering
 from billing.services.metering import meter_again, meter_cluster
-from infra.models import CapacitySpan, Cluster, NamespaceClaim, Node
+from infra.models import CapacitySpan, Cluster, Device, NamespaceClaim, Node
 from infra.services.changes import lock_changes
 from portal.kernel import workqueue
 from portal.kernel.clock import HOUR, Interval
@@ -231,6 +232,41 @@ def test_hami_over_commit_is_charged_and_conserved(cluster: Cluster) -> None:
         assert (hour.tenants, hour.idle, hour.difference) == (CARD_HOUR, 0, 0)
         physical = sum(UsageRecord.objects.values_list("physical", flat=True))
     assert physical == CARD_HOUR
+
+
+def test_a_forged_record_is_charged_by_the_requests_and_flagged(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Three pods ask for half a card and say that HAMi gave them a tenth. Only one of them may be believed."""
+    tenant = make_tenant("vision")
+    node = make_node(cluster, gpu_type=make_gpu_type("a100", memory_mib=80_000), sharing="hami", cards=2)
+    for name in ("GPU-0", "GPU-1"):
+        Device.objects.create(cluster=cluster, node=node, uuid=name, memory_mib=80_000, first_seen_at=T0)
+    claim_namespaces(cluster, tenant, ["v"])
+    for name, scheduler, card in (
+        ("honest", "hami-scheduler", "GPU-0"),
+        ("other-scheduler", "default-scheduler", "GPU-0"),
+        ("no-such-card", "hami-scheduler", "GPU-9"),
+    ):
+        record = (("hami.io/bind-phase", "success"), ("hami.io/vgpu-devices-allocated", f"{card},NVIDIA,8000,10:;"))
+        asking = pod_evidence(name, namespace="v", node="node-0", gpu=1, gpumem=40_000, gpucores=10, start=T0)
+        observe(cluster, replace(asking, scheduler=scheduler, annotations=record))
+    set_watermark(cluster, T0 + HOUR)
+    meter_cluster(cluster.pk)
+    with system_scope("test"):
+        found = {
+            one.pod_name: (one.share, one.device_uuid, one.by_request) for one in DeviceAllocation.objects.all()
+        }
+    assert found == {
+        "honest": (100_000, "GPU-0", False),
+        "other-scheduler": (500_000, "", True),
+        "no-such-card": (500_000, "", True),
+    }
+    told = " ".join(record.getMessage() for record in caplog.records)
+    assert "v/other-scheduler" in told
+    assert "does not know GPU-9" in told
+    assert "v/honest" not in told
+    balanced()
 
 
 def test_mig_slices(cluster: Cluster) -> None:

@@ -18,6 +18,7 @@ class Person:
     """
 
     def __init__(self, chromium: Browser, url: str, **options: object) -> None:
+        self.url = url
         self.context = chromium.new_context(base_url=url, **options)  # type: ignore[arg-type]
         self.context.set_default_timeout(60_000)
         self.complaints: list[str] = []
@@ -49,13 +50,13 @@ class Person:
         assert response.ok, f"{path} answered {response.status}: {self.text()[:2000]}"
         return self.page
 
-    def send(self, form: Locator, values: Mapping[str, str | list[str] | bool], button: str) -> None:
+    def send(self, form: Locator, values: Mapping[str, str | bool], button: str) -> None:
         """Fill fields in by their labels, press the button, and come to the next page without a refusal."""
         for label, value in values.items():
             field = form.get_by_label(label, exact=True)
             if isinstance(value, bool):
                 field.set_checked(value)
-            elif isinstance(value, list) or field.evaluate("element => element.tagName") == "SELECT":
+            elif field.evaluate("element => element.tagName") == "SELECT":
                 field.select_option(value)
             else:
                 field.fill(value)

@@ -34,11 +34,16 @@ class PodTimes(threading.Thread):
         while not self._done.is_set():
             with contextlib.suppress(urllib3.exceptions.HTTPError):
                 self._follow()
+            self._done.wait(0.1)
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._done.set()
+        self.join(30)
 
     def finish(self) -> dict[str, tuple[datetime, datetime]]:
         """Start and end by the pods' uids. Fails where a pod is still running."""
-        self._done.set()
-        self.join(30)
+        self.stop()
         ended = {uid: (start, end) for uid, (start, end) in self.runs.items() if start is not None and end is not None}
         assert len(ended) == len(self.runs), f"not all pods of {self.cluster.name} have ended: {self.runs}"
         return ended
@@ -49,6 +54,7 @@ class PodTimes(threading.Thread):
             f"{self.cluster.server}/api/v1/namespaces/{self.namespace}/pods?watch=true&timeoutSeconds=2",
             headers={"Authorization": f"Bearer {self._token}"},
             preload_content=False,
+            retries=False,
             timeout=urllib3.Timeout(connect=10, read=30),
         )
         with contextlib.closing(answer):

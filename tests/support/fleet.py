@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from infra.evidence import ContainerEvidence, PodEvidence
+from infra.hami_record import HAMI_ALLOCATED, HAMI_PHASE
 from infra.holdings import dump_holds, held_by
 from infra.models import Cluster, Device, GPUType, Node, NodePool, PodObservation, Site
-from infra.pod_devices import GPU, HAMI_ALLOCATED, HAMI_SCHEDULER, ContainerKind
+from infra.pod_devices import GPU, HAMI_SCHEDULER, ContainerKind
 from infra.pod_reading import dump_evidence
-from infra.quantities import parse_quantity
+from infra.quantity import parse_quantity
 
 SEEN = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -95,7 +96,7 @@ def make_pod(
         scheduler=HAMI_SCHEDULER if hami is not None else "default-scheduler",
         phase="Running",
         requests=quantities,
-        annotations=((HAMI_ALLOCATED, text + ";"),) if text else (),
+        annotations=((HAMI_PHASE, "success"), (HAMI_ALLOCATED, text + ";")) if text else (),
         containers=(
             ContainerEvidence("main", ContainerKind.MAIN, "Always", quantities, "running", first_started_at=SEEN),
         ),

@@ -28,8 +28,6 @@ def test_a_changed_character_is_seen(position: int, character: str) -> None:
     assert (tokens.parse(changed) is None) == (changed != text)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "aif_", "Bearer", "aif_pat_" + "a" * 100, tokens.generate().text + "\n", "ä" * 70]
-)
+@pytest.mark.parametrize("text", ["", "aif_", "Bearer", "aif_pat_" + "a" * 100, "ä" * 70])
 def test_other_text_is_no_token(text: str) -> None:
     assert tokens.parse(text) is None

@@ -26,7 +26,6 @@ from billing.metering.intervals import (
 )
 from billing.metering.usage import cut
 from infra.evidence import PodEvidence, missing
-from infra.shares.exact import floor_millionths, hami_share, mig_compute_slices, mig_share
 from portal.kernel.clock import Interval, from_epoch_ms, hour_start, total_ms
 from tests.unit.infra.pods import at, container, pod, running, seen, status, terminated, waiting
 
@@ -38,36 +37,6 @@ MIG_NODE = NodeCards("node-a", "h100", Mode.MIG, 80000)
 CLAIM = Claim("acme", at(-10_000), cost_code="cc-1")
 RULES = Rules()
 AROUND = Surroundings(until=at(600), claims=(CLAIM,))
-
-
-# --- shares ---
-
-
-@given(st.integers(0, 200_000), st.one_of(st.none(), st.integers(0, 100)), st.integers(1, 200_000))
-def test_a_share_is_between_a_millionth_and_a_card(memory: int, cores: int | None, card: int) -> None:
-    share = hami_share(memory, cores, card)
-    assert Fraction(1, 1_000_000) <= share <= 1
-    assert 1 <= floor_millionths(share) <= 1_000_000
-    assert share >= min(Fraction(1), Fraction(memory, card))
-    assert share >= Fraction(cores or 0, 100)
-
-
-def test_shares_of_slices() -> None:
-    assert [mig_compute_slices(name) for name in ("1g.10gb", "3g.40gb", "1g.10gb.me", "1g.5gb+me")] == [
-        1,
-        3,
-        1,
-        1,
-    ]
-    assert 7 * floor_millionths(mig_share(1, 7)) == 999_999
-    assert mig_share(2, 4) == Fraction(1, 2)
-    for wrong in ("10gb", "0g.5gb", "all", ""):
-        with pytest.raises(ValueError, match="no MIG profile"):
-            mig_compute_slices(wrong)
-    with pytest.raises(ValueError, match="do not fit"):
-        mig_share(7, 4)
-    with pytest.raises(ValueError, match="no share"):
-        hami_share(1, 1, 0)
 
 
 # --- what a pod holds ---
@@ -162,17 +131,33 @@ def test_two_containers_on_one_card_are_one_device() -> None:
 
 
 @pytest.mark.parametrize(
-    "evidence",
+    ("evidence", "why"),
     [
-        pytest.param(granted("GPU-1,NVIDIA,8000,0:;", scheduler="default-scheduler"), id="another scheduler"),
-        pytest.param(granted("GPU-1,NVIDIA,8000,0:;", phase="allocating"), id="not bound"),
-        pytest.param(granted("GPU-9,NVIDIA,8000,0:;"), id="a card that the node does not have"),
-        pytest.param(granted("GPU-1,NVIDIA,lots,0:;"), id="malformed"),
+        (granted("GPU-1,NVIDIA,8000,0:;", scheduler="default-scheduler"), "scheduler is 'default-scheduler'"),
+        (granted("GPU-1,NVIDIA,8000,0:;", phase="failed"), "bind-phase is 'failed'"),
+        (granted("GPU-9,NVIDIA,8000,0:;"), "the register of node node-a does not know GPU-9"),
+        (granted("GPU-1,NVIDIA,8000,0:GPU-9,NVIDIA,1,0:;"), "does not know GPU-9"),
+        (granted("GPU-1,NVIDIA,lots,0:;"), "can't be read"),
     ],
 )
-def test_a_record_that_can_not_be_trusted_is_not_believed(evidence: PodEvidence) -> None:
-    held = holdings(evidence, HAMI_NODE)
-    assert [(one.device_uuid, one.share) for one in held] == [("", Fraction(1, 2))]
+def test_a_record_that_can_not_be_trusted_is_charged_by_its_requests_and_flagged(
+    evidence: PodEvidence, why: str
+) -> None:
+    (held,) = holdings(evidence, HAMI_NODE)
+    assert (held.device_uuid, held.share, held.memory_mib) == ("", Fraction(1, 2), 40_000)
+    assert why in held.doubt
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        pytest.param(granted("GPU-1,NVIDIA,8000,0:;", phase="allocating"), id="still being bound"),
+        pytest.param(granted(""), id="no record"),
+    ],
+)
+def test_until_there_is_a_record_the_requests_count_and_there_is_nothing_to_doubt(evidence: PodEvidence) -> None:
+    (held,) = holdings(evidence, HAMI_NODE)
+    assert (held.device_uuid, held.share, held.doubt) == ("", Fraction(1, 2), "")
 
 
 def test_init_containers_hold_what_kubernetes_reserves() -> None:

@@ -7,53 +7,17 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.evidence import ContainerEvidence, PodEnd, PodEvidence, merge, merge_all, missing
-from infra.pod_devices import ContainerKind, DeviceGrant, is_gpu, mig_profile, parse_hami_allocated, reserved
+from infra.pod_devices import ContainerKind, is_gpu, mig_profile, reserved
 from infra.pod_reading import dump_evidence, load_evidence, read_pod
-from infra.quantities import parse_quantity, whole
 from tests.unit.infra.pods import at, container, pod, running, seen, status, terminated, waiting
 
 INIT, SIDECAR, MAIN = ContainerKind.INIT, ContainerKind.SIDECAR, ContainerKind.MAIN
 
-# --- quantities and requests ---
-
-
-@pytest.mark.parametrize(
-    ("written", "value"),
-    [
-        ("20k", 20000),
-        ("20000", 20000),
-        (8, 8),
-        ("500m", Fraction(1, 2)),
-        ("64Gi", 64 * 2**30),
-        ("1.5Gi", 3 * 2**29),
-        ("2e3", 2000),
-        ("1E3", 1000),
-        ("1E", 10**18),
-        ("1Ei", 2**60),
-        ("100n", Fraction(1, 10**7)),
-        (".5", Fraction(1, 2)),
-        ("5.", 5),
-        ("-3", -3),
-    ],
-)
-def test_quantities_are_read_exactly(written: str | int, value: Fraction | int) -> None:
-    assert parse_quantity(written) == value
-
-
-@pytest.mark.parametrize("written", ["", "k", "1 Gi", "1GiB", "0x10", "1e", "1_000", "NaN", "1.2.3", "\u0663"])
-def test_what_is_no_quantity_is_refused(written: str) -> None:
-    with pytest.raises(ValueError, match="no Kubernetes quantity"):
-        parse_quantity(written)
-
-
-def test_a_float_is_no_quantity() -> None:
-    with pytest.raises(TypeError):
-        parse_quantity(1.5)  # type: ignore[arg-type]
-    assert whole(Fraction(1, 3)) == 1
+# --- requests ---
 
 
 def test_the_larger_of_running_and_initialising_is_reserved() -> None:
@@ -123,42 +87,6 @@ def test_limits_stand_in_for_missing_requests_and_overhead_counts() -> None:
 def test_what_is_a_gpu(resource: str, expected: bool) -> None:
     assert is_gpu(resource) is expected
     assert bool(mig_profile(resource)) is resource.startswith("nvidia.com/mig-")
-
-
-# --- HAMi's record ---
-
-CARD = "GPU-00000000-0000-4000-8000-0000000000"
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (f"{CARD}30,NVIDIA,3000,0:;{CARD}30,NVIDIA,5000,0:;", [[(30, 3000, 0)], [(30, 5000, 0)]]),
-        (f"{CARD}31,NVIDIA,500,5:;", [[(31, 500, 5)]]),
-        (";", [[]]),
-        (f";{CARD}32,NVIDIA,6144,30:;", [[], [(32, 6144, 30)]]),
-        (f"{CARD}33,NVIDIA,1000,0:;;,,0,0:;,,0,0:;", [[(33, 1000, 0)], [], [], []]),
-        (f"{CARD}34,NVIDIA,2048,0:{CARD}35,NVIDIA,2048,0:;", [[(34, 2048, 0), (35, 2048, 0)]]),
-        ("", []),
-    ],
-)
-def test_hamis_record_is_read(value: str, expected: list[list[tuple[int, int, int]]]) -> None:
-    got = parse_hami_allocated(value)
-    assert [[(int(grant.uuid[-2:]), grant.memory_mib, grant.cores) for grant in entry] for entry in got] == expected
-
-
-def test_a_mig_slot_is_kept_apart_from_the_card() -> None:
-    assert parse_hami_allocated(f"{CARD}36[1-0],NVIDIA,10240,14:;") == (
-        (DeviceGrant(f"{CARD}36", "NVIDIA", 10240, 14, "1-0"),),
-    )
-
-
-@pytest.mark.parametrize(
-    "value", ["GPU-1,NVIDIA,5", "GPU-1,NVIDIA,x,5:;", "GPU-1,NVIDIA,17592186044134,5:;", "GPU-1,N,5,101:;"]
-)
-def test_a_malformed_record_is_refused(value: str) -> None:
-    with pytest.raises(ValueError, match="HAMi device"):
-        parse_hami_allocated(value)
 
 
 # --- what is kept ---
@@ -403,6 +331,7 @@ def sights(draw: st.DrawFn) -> PodEvidence:
     )
 
 
+@settings(deadline=None)
 @given(sights(), sights(), sights())
 def test_merging_is_independent_of_order_and_repetition(a: PodEvidence, b: PodEvidence, c: PodEvidence) -> None:
     assert merge(a, b) == merge(b, a)

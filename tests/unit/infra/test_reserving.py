@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from infra.models import Node, Reservation
+from infra.models import Device, Node, Reservation
 from infra.placement.model import DeviceGrant, EnginePlacement, Placement, PodPlacement, Role, Sharing
 from infra.pod_devices import GPU
 from infra.services.reservations import Holder, Line, NoCapacity, lines_for, move, release, reserve
-from tests.support.fleet import make_cluster, make_node, make_pod, make_pool
+from tests.support.fleet import SEEN, make_cluster, make_node, make_pod, make_pool
 
 pytestmark = pytest.mark.django_db
 ZONE = uuid.uuid4()
@@ -131,6 +131,19 @@ def test_a_foreign_share_without_a_card_stops_the_node() -> None:
     node = make_node(make_pool("hami"))
     make_pod(node, requests={GPU: "1", "nvidia.com/gpumem": "1k"}, hami=[])
     assert refused(share(node)).facts["unpinned"] == 1
+
+
+def test_a_record_that_names_a_card_the_register_never_had_stops_the_node() -> None:
+    node = make_node(make_pool("hami"))
+    make_pod(node, requests={GPU: "1", "nvidia.com/gpumem": "60k"}, hami=[("GPU-elsewhere", 1, 0)])
+    assert refused(share(node)).facts["unpinned"] == 1
+
+
+def test_a_card_that_left_the_register_leaves_the_others_usable() -> None:
+    node = make_node(make_pool("hami"), cards=2)
+    make_pod(node, requests={GPU: "1", "nvidia.com/gpumem": "1k"}, hami=[("GPU-node-0-1", 1_000, 5)])
+    Device.objects.filter(uuid="GPU-node-0-1").update(gone_at=SEEN)
+    reserve(holder=holder(), lines=[share(node)])
 
 
 @pytest.mark.parametrize("what", [{}, {"cards": 1, "device_uuid": "GPU-x", "memory_mib": 1}, {"profile": "1g.10gb"}])
