@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from billing.rates import RateBook
+from billing.rates import CPU, MEMORY, RateBook, RateKey
 from billing.rating import DrawnUp, Kind, Line, UsageSum, draw_up, rate
 from portal.kernel.clock import Interval, format_rfc3339
 from portal.kernel.money import exact_sum, minor_units
@@ -36,8 +36,11 @@ class Charges:
 
 def charges(held: Iterable[UsageSum], idle: Iterable[UsageSum], book: RateBook) -> tuple[Line, ...]:
     """The lines of usage and of reserved idle time; stretches with the same rate are made one."""
-    lines = rate(held, book)
-    lines += [replace(line, kind=Kind.IDLE) for line in rate(idle, book)]
+    sums = list(held)
+    lines = rate(_joined([replace(one, hosts=()) for one in sums], book), book)
+    for key in (CPU, MEMORY):
+        lines += rate(_joined([_host_only(one, key) for one in sums if one.hosts], book, key), book)
+    lines += [replace(line, kind=Kind.IDLE) for line in rate(_joined(idle, book), book)]
     return tuple(_merged(lines))
 
 
@@ -67,6 +70,30 @@ def digest(drawn: DrawnUp, late: int) -> str:
 def minor(amount: object, currency: str) -> int:
     """A rounded amount in minor units of its currency."""
     return int(exact_sum([amount]).scaleb(minor_units(currency)))  # type: ignore[list-item]
+
+
+def _host_only(usage: UsageSum, key: RateKey) -> UsageSum:
+    """The CPU, or the memory, that goes with these devices, and nothing else."""
+    other = "memory_mib" if key == CPU else "cpu_millicores"
+    return replace(usage, milliseconds=0, charged=0, hosts=tuple(replace(host, **{other: 0}) for host in usage.hosts))
+
+
+def _joined(sums: Iterable[UsageSum], book: RateBook, also: RateKey | None = None) -> Iterable[UsageSum]:
+    """Sums of one price in one segment, so that a line is rounded once, whatever other prices change meanwhile.
+
+    ``also``: that price has to be one, too. What has none stays as it is.
+    """
+    together: dict[tuple[object, ...], list[UsageSum]] = {}
+    for usage in sums:
+        found = [book.for_segment(key, usage.segment) for key in (usage.key, also) if key is not None]
+        if None in found:
+            yield usage
+        else:
+            ids = [one.id for one in found if one is not None]
+            together.setdefault((usage.subject, usage.kind, usage.key, *ids), []).append(usage)
+    for parts in together.values():
+        segment = Interval(min(one.segment.start for one in parts), max(one.segment.end for one in parts))
+        yield from (replace(one, segment=segment) for one in parts)
 
 
 def _merged(lines: Iterable[Line]) -> Iterable[Line]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
@@ -22,6 +22,8 @@ from infra.pod_devices import ContainerKind, is_gpu
 from portal.kernel.clock import as_utc
 
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
+CLOCK_TOLERANCE = timedelta(seconds=60)
+"""How far a cluster's clocks may be ahead of ours before an end that it tells is not believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,9 @@ class PodEvidence:
         """When it stopped holding its devices; None while it holds them."""
         stopped = self.stopped_at
         if stopped is not None:
+            seen = min((at for at in (self.terminal_seen_at, self.gone_at) if at is not None), default=None)
+            # A node whose clock is far ahead would be paid for until its clock's time comes.
+            stopped = seen if seen is not None and stopped > seen + CLOCK_TOLERANCE else stopped
             return PodEnd(stopped, stopped)
         if self.gone_at is None:
             return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from typing import Any
 
 from infra.evidence import PodEvidence
@@ -22,6 +23,10 @@ from infra.pod_devices import (
     mig_profile,
 )
 from infra.quantity import whole
+
+MOST = 1_000_000
+"""More than any node has. Who may make pods may ask for any number: beyond this it is counted as this, because a
+number that the database's integers don't hold would break every sum that it is in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +51,11 @@ def held_by(pod: PodEvidence) -> tuple[Hold, ...]:
     if not pod.node:
         return ()
     holds = [
-        Hold(profile=profile, slices=whole(amount))
+        Hold(profile=profile, slices=_number(amount))
         for resource, amount in pod.requests
         if (profile := mig_profile(resource)) and amount > 0
     ]
-    cards = whole(pod.request(GPU) + pod.request(GPU_SHARED))
+    cards = _number(pod.request(GPU) + pod.request(GPU_SHARED))
     shares = any(pod.request(name) for name in (GPU_MEMORY, GPU_MEMORY_PERCENT, GPU_CORES))
     if pod.scheduler == HAMI_SCHEDULER:
         holds += _hami(pod, max(cards, 1) if shares else cards)
@@ -59,6 +64,10 @@ def held_by(pod: PodEvidence) -> tuple[Hold, ...]:
     elif cards:
         holds.append(Hold(cards=cards))
     return tuple(holds)
+
+
+def _number(amount: Fraction) -> int:
+    return min(whole(amount), MOST)
 
 
 def _hami(pod: PodEvidence, cards: int) -> list[Hold]:

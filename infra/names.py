@@ -21,9 +21,6 @@ LABEL_REPLICA = LABEL_PREFIX + "replica"
 
 WORKLOAD_LIMIT = 40
 """A Deployment's pods get 17 characters more; with 40 they and their labels stay under 63."""
-RELEASE_LIMIT = 53
-"""Helm's limit for a release name."""
-NAMESPACE_LIMIT = 63
 
 _HASH_DIGITS = 10
 _SHORTEST_LIMIT = 1 + 1 + _HASH_DIGITS
@@ -50,11 +47,6 @@ def derived_name(*parts: str, limit: int = WORKLOAD_LIMIT) -> str:
 def workload_name(*parts: str) -> str:
     """The name of a Deployment, Service or other workload object: at most 40 characters."""
     return derived_name(*parts, limit=WORKLOAD_LIMIT)
-
-
-def release_name(*parts: str) -> str:
-    """The name of a Helm release: at most 53 characters."""
-    return derived_name(*parts, limit=RELEASE_LIMIT)
 
 
 def owner_labels(owner_kind: str, owner_id: UUID, tenant_id: UUID | None) -> dict[str, str]:

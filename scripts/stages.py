@@ -41,7 +41,7 @@ def python(*args: str) -> list[str]:
 
 def pytest(*args: str) -> list[str]:
     """A command line of pytest with the options that all stages share."""
-    return python("-m", "pytest", "-q", "-p", "no:cacheprovider", *args)
+    return python("-m", "pytest", "-q", "--tb=short", "--show-capture=no", "--durations=8", "--durations-min=5", *args)
 
 
 LINT = [
@@ -62,7 +62,12 @@ TESTS = [
     *LINT,
     Stage("checks", 60, [python("scripts/django_checks.py")]),
     Stage("unit", 240, [pytest("-n", "2", "tests/unit")], counts=True),
-    Stage("services and pages", 240, [pytest("-n", "2", "tests/api", "tests/web", "tests/billing")], counts=True),
+    Stage(
+        "services and pages",
+        240,
+        [pytest("-n", "2", "tests/api", "tests/web", "tests/billing", "tests/tenants")],
+        counts=True,
+    ),
     Stage("clusters", 300, [pytest("tests/cluster")], counts=True),
     Stage("concurrency and chaos", 240, [pytest("tests/concurrency", "tests/chaos")], counts=True),
     Stage("browser", 180, [pytest("tests/browser")], counts=True),

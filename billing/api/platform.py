@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from billing import exports
+from billing.api import capacity
 from billing.api import serializers as shapes
 from billing.api.files import CSV_ANSWER, FILE_RENDERERS
 from billing.api.team import instant_of, window_of
@@ -293,14 +294,14 @@ class ConservationView(_Hours):
     pagination_class = None
 
     @extend_schema(
-        operation_id="conservation_list", parameters=WINDOW, responses=shapes.TypeCapacitySerializer(many=True)
+        operation_id="conservation_list", parameters=WINDOW, responses=capacity.TypeCapacitySerializer(many=True)
     )
     def get(self, request: Request) -> Response:
         """By day, cluster, type and mode; the latest first."""
         with system_scope(REASON):
             window, narrow = self.asked(request, 7)
             rows = capacity_by_type(window, by_day=True, **narrow)
-            return Response(shapes.TypeCapacitySerializer(rows, many=True).data)
+            return Response(capacity.TypeCapacitySerializer(rows, many=True).data)
 
 
 class ConservationHoursView(_Hours):
@@ -312,14 +313,14 @@ class ConservationHoursView(_Hours):
             *WINDOW,
             OpenApiParameter("wrong", OpenApiTypes.BOOL, description="only what does not add up"),
         ],
-        responses=shapes.CapacityHourSerializer(many=True),
+        responses=capacity.CapacityHourSerializer(many=True),
     )
     def get(self, request: Request) -> Response:
         """The latest hour first."""
         with system_scope(REASON):
             window, narrow = self.asked(request, 7)
             rows = capacity_hours(window, wrong=flag(request.query_params, "wrong"), **narrow)
-            return self.page(rows, shapes.CapacityHourSerializer, ("-hour", "id"))
+            return self.page(rows, capacity.CapacityHourSerializer, ("-hour", "id"))
 
 
 class UnattributedView(_Hours):
@@ -328,13 +329,13 @@ class UnattributedView(_Hours):
     pagination_class = None
 
     @extend_schema(
-        operation_id="unattributed_list", parameters=WINDOW[:2], responses=shapes.UnattributedSerializer(many=True)
+        operation_id="unattributed_list", parameters=WINDOW[:2], responses=capacity.UnattributedSerializer(many=True)
     )
     def get(self, request: Request) -> Response:
         """Namespaces without a tenant, the largest first."""
         with system_scope(REASON):
             window, _ = self.asked(request, 7)
-            return Response(shapes.UnattributedSerializer(unmapped_namespaces(window), many=True).data)
+            return Response(capacity.UnattributedSerializer(unmapped_namespaces(window), many=True).data)
 
 
 def _gpu_type(slug: str) -> GPUType:

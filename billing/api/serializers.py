@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from billing.models import Bill, BillingPeriod, BillLine, CapacityHour, CreditNote, Issuer, Rate
-from billing.selectors.conservation import BUCKETS, CARD_HOUR
+from billing.models import Bill, BillingPeriod, BillLine, CreditNote, Issuer, Rate
 from infra.models import GPUType
 from infra.models.hardware import SharingMode
-from portal.kernel.money import decimal_from
 
 OPEN_STATES = [(name, name) for name in ("final", "late", "running", "unpriced")]
 
@@ -31,21 +28,12 @@ class Exact(serializers.DecimalField):
         return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-@extend_schema_field({"type": "string", "format": "decimal"})
-class CardHours(serializers.Field[int, Any, str, Any]):
-    """Millionths·milliseconds of cards as card-hours, a decimal as text."""
-
-    def to_representation(self, value: int) -> str:
-        """To twelve decimals."""
-        return Exact().to_representation(decimal_from(Fraction(value, CARD_HOUR), 12))
-
-
 class UsageKeySerializer(serializers.Serializer[Any]):
     """What a row of usage is about. What the table is not grouped by is empty."""
 
     day = serializers.DateField(allow_null=True)
     deployment = serializers.CharField(help_text="Id of the deployment; empty for pods of none.")
-    label = serializers.CharField(help_text="Name of the deployment, or the namespace.")
+    label = serializers.CharField(help_text="Name of the deployment, or the namespace.")  # type: ignore[assignment]  # a field of that name
     gpu_type = serializers.CharField()
     sharing = serializers.CharField()
     profile = serializers.CharField()
@@ -76,7 +64,7 @@ class UsageSerializer(serializers.Serializer[Any]):
 class OpenLineSerializer(serializers.Serializer[Any]):
     """A line of an open period."""
 
-    label = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]  # a field of that name
     state = serializers.ChoiceField(choices=OPEN_STATES)
     kind = serializers.CharField(source="line.kind.value")
     deployment = serializers.CharField(source="line.subject.deployment")
@@ -180,7 +168,7 @@ class LineAllocationSerializer(serializers.Serializer[Any]):
     inferred = serializers.BooleanField(source="allocation.inferred", default=False)
     uncapped = serializers.BooleanField(source="allocation.uncapped", default=False)
     first_day = serializers.BooleanField(source="allocation.first_day", default=False)
-    source = serializers.CharField(source="allocation.source", default=None, allow_null=True)
+    source = serializers.CharField(source="allocation.source", default=None, allow_null=True)  # type: ignore[assignment]  # a field of that name
     revisions = serializers.IntegerField()
 
     def get_share(self, row: Any) -> str | None:
@@ -244,7 +232,7 @@ class NewRateSerializer(serializers.Serializer[Any]):
     gpu_type = serializers.CharField(required=False, allow_null=True, default=None, help_text="Slug.")
     sharing = serializers.ChoiceField(choices=SharingMode.choices, required=False, default="", allow_blank=True)
     profile = serializers.CharField(max_length=32, required=False, default="", allow_blank=True)
-    source = serializers.ChoiceField(choices=Rate.Source.choices, default=Rate.Source.FIXED)
+    source = serializers.ChoiceField(choices=Rate.Source.choices, default=Rate.Source.FIXED)  # type: ignore[assignment]  # a field of that name
     price = serializers.DecimalField(max_digits=20, decimal_places=10, required=False, allow_null=True, default=None)
     margin = serializers.DecimalField(max_digits=8, decimal_places=4, required=False, default=Decimal(0))
     included_cpu_millicores = serializers.IntegerField(min_value=0, required=False, allow_null=True, default=None)
@@ -350,59 +338,3 @@ class AccountSerializer(serializers.Serializer[Any]):
     """Which issuer bills a tenant."""
 
     issuer = serializers.CharField(help_text="Slug.")
-
-
-class TypeCapacitySerializer(serializers.Serializer[Any]):
-    """Cards of one cluster, type and mode on one UTC day, in card-hours. ``difference`` must be 0."""
-
-    day = serializers.DateField()
-    cluster = serializers.CharField()
-    gpu_type = serializers.CharField()
-    sharing = serializers.CharField()
-    tenants = CardHours(source="buckets.tenants")
-    idle = CardHours(source="buckets.idle")
-    starting = CardHours(source="buckets.starting")
-    overhead = CardHours(source="buckets.overhead")
-    unavailable = CardHours(source="buckets.unavailable")
-    unattributed = CardHours(source="buckets.unattributed")
-    in_service = CardHours()
-    difference = CardHours(source="balance")
-    overbooked = CardHours()
-    outside = CardHours()
-    idle_billed = CardHours(help_text="Idle time that a tenant pays for.")
-    idle_cost = Exact(allow_null=True, help_text="At list prices of the default issuer; null: not known.")
-
-
-class CapacityHourSerializer(serializers.ModelSerializer[CapacityHour]):
-    """One node's cards of a type and mode in one hour, in card-hours. ``difference`` must be 0."""
-
-    cluster = serializers.CharField(source="cluster.slug")
-    node = serializers.CharField(source="node.name")
-    gpu_type = serializers.CharField(source="gpu_type.slug", default=None, allow_null=True)
-    tenants = CardHours()
-    idle = CardHours()
-    starting = CardHours()
-    overhead = CardHours()
-    unavailable = CardHours()
-    unattributed = CardHours()
-    in_service = CardHours()
-    difference = CardHours()
-    overbooked = CardHours()
-    outside = CardHours()
-
-    class Meta:
-        model = CapacityHour
-        fields = [
-            "hour", "cluster", "node", "gpu_type", "sharing", *BUCKETS, "in_service", "difference", "overbooked",
-            "outside", "per_card", "source", "revision",
-        ]  # fmt: skip
-
-
-class UnattributedSerializer(serializers.Serializer[Any]):
-    """A namespace without a tenant, and what was held in it."""
-
-    cluster = serializers.CharField()
-    namespace = serializers.CharField()
-    card_hours = CardHours(source="charged")
-    first = serializers.DateTimeField()
-    last = serializers.DateTimeField()

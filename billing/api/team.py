@@ -67,8 +67,8 @@ def window_of(query: QueryDict, standard: Interval, longest_days: int = LONGEST_
     Raises:
         BadRequest: no instants, the wrong way round, or too far apart.
     """
-    start = instant_of("start", query["start"]) if query.get("start") else standard.start
-    end = instant_of("end", query["end"]) if query.get("end") else max(standard.end, start)
+    start = instant_of("start", str(query["start"])) if query.get("start") else standard.start
+    end = instant_of("end", str(query["end"])) if query.get("end") else max(standard.end, start)
     if end < start:
         raise BadRequest(f"end={format_rfc3339(end)} is before start={format_rfc3339(start)}.")
     if (end - start).days > longest_days:

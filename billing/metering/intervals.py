@@ -162,11 +162,12 @@ def lifetime(pod: PodEvidence, around: Surroundings, rules: Rules = Rules()) -> 
 
 
 def _bound_at(pod: PodEvidence) -> datetime | None:
-    """From PodScheduled; a start before it (another clock) counts; without the condition what else proves
-    it."""
-    signs = [instant for instant in (pod.scheduled_at, pod.started_at) if instant is not None]
-    if signs:
-        return min(signs)
+    """From PodScheduled, however early a container says that it started (the node's clock may be far behind);
+    without the condition what else proves it."""
+    if pod.scheduled_at is not None:
+        return pod.scheduled_at
+    if pod.started_at is not None:
+        return max(pod.started_at, pod.created_at) if pod.created_at else pod.started_at
     return pod.first_seen_at if pod.node else None
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
 from billing.models import Bucket, DeviceAllocation
 from portal.kernel.clock import Interval, clip
@@ -52,8 +52,3 @@ def _by_pod(rows: Iterable[DeviceAllocation], window: Interval) -> list[DeviceTi
         DeviceTime(*pod, found[Bucket.TENANTS], found[Bucket.STARTING], found[Bucket.UNATTRIBUTED])
         for pod, found in seconds.items()
     ]
-
-
-def open_allocations() -> QuerySet[DeviceAllocation]:
-    """What is held now, within the open scope."""
-    return DeviceAllocation.objects.filter(ended_at__isnull=True)

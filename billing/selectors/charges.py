@@ -13,6 +13,7 @@ from billing.models import BillingAccount, BillingPeriod, Issuer
 from billing.prices import stored_rates
 from billing.rates import RateBook
 from billing.rating import Line
+from billing.selectors.periods import periods_known
 from billing.selectors.sums import Part, Sums, usage_sums
 from portal.kernel.clock import Interval
 from tenants.models import Tenant
@@ -83,8 +84,8 @@ def charges_of(
     late: dict[UUID, Sums] = {}
     months: list[datetime] = []
     if not bounds.is_first:
-        before = BillingPeriod.objects.filter(issuer=issuer, starts_at__lt=bounds.window.start)
-        months = sorted(before.values_list("starts_at", flat=True))
+        known = periods_known(issuer, now=bounds.window.start)
+        months = [row.starts_at for row in known if row.starts_at < bounds.window.start]
         past = Part(Interval(months[0], bounds.window.start), bounds.after, bounds.upto)
         late = usage_sums(past, edges.union(months), rates, tenant_ids=tenant_ids)
     return {

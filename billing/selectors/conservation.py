@@ -80,7 +80,7 @@ def capacity_by_type(
     """The capacity hours summed by cluster, type and mode, and by day (the latest first). Two queries."""
     by_hour = _priced_idle(window, cluster_id, gpu_type_id, by_day=by_day)
     rows = _narrowed(window, cluster_id, gpu_type_id)
-    keys = ("cluster__slug", "gpu_type__slug", "sharing")
+    keys: tuple[str, ...] = ("cluster__slug", "gpu_type__slug", "sharing")
     if by_day:
         rows = rows.annotate(day=TruncDate("hour", tzinfo=UTC))
         keys = ("day", *keys)

@@ -153,7 +153,8 @@ def _rows(line: BillLine, limit: int | None, offset: int) -> list[Any]:
                 "bucket": Bucket.IDLE if line.kind == BillLine.Kind.IDLE else Bucket.TENANTS,
             },
         )  # fmt: skip
-        return cursor.fetchall()
+        rows: list[Any] = cursor.fetchall()
+        return rows
 
 
 def _quantity(line: BillLine, ms: int, charged: int, excess: int) -> Fraction:

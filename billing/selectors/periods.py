@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.db import connection
@@ -50,6 +51,17 @@ def periods_known(issuer: Issuer, *, now: datetime | None = None) -> list[Billin
     for row in rows:
         row.issuer = issuer
     return rows
+
+
+def unsettled(periods: Sequence[BillingPeriod]) -> list[BillingPeriod]:
+    """Those of an issuer's periods that will have bills. An open month before a closed one (evidence of it came
+    later) has none: what was used in it is late usage on the next bill."""
+    settled = max((row.ends_at for row in periods if row.state == BillingPeriod.State.CLOSED), default=None)
+    return [
+        row
+        for row in periods
+        if row.state != BillingPeriod.State.CLOSED and (settled is None or row.starts_at >= settled)
+    ]
 
 
 def period_named(issuer: Issuer, label: str) -> BillingPeriod:

@@ -17,7 +17,7 @@ from billing.rating import Line
 from billing.selectors.bills import clusters_behind, unmetered_pods
 from billing.selectors.charges import charges_of, delimiters_of, issuer_of, tenants_billed_by
 from billing.selectors.costs import Preview, bill_preview
-from billing.selectors.periods import closes_at, periods_known
+from billing.selectors.periods import closes_at, periods_known, unsettled
 from billing.selectors.usage import usage_final_until
 from portal.kernel.clock import format_rfc3339, utcnow
 from portal.kernel.money import exact_sum
@@ -55,9 +55,7 @@ def open_periods(tenant_id: UUID, *, now: datetime | None = None) -> list[OpenPe
     if issuer is None:
         return []
     found = []
-    for period in reversed(periods_known(issuer, now=now)):
-        if period.state == BillingPeriod.State.CLOSED:
-            continue
+    for period in reversed(unsettled(periods_known(issuer, now=now))):
         preview = bill_preview(tenant_id, now=period.starts_at)
         current = period.starts_at <= now < period.ends_at
         if preview is not None and (current or preview.drawn.lines or preview.drawn.unpriced or preview.running.lines):
@@ -187,8 +185,8 @@ def period_blockers(period: BillingPeriod, *, unpriced: int, now: datetime | Non
         found.append(Blocker("TooEarly", f"It can be closed from {format_rfc3339(at)}{grace}."))
     found += [
         Blocker("EarlierOpen", f"Period {earlier} is still open. Close it first.")
-        for earlier in periods_known(issuer, now=now)
-        if earlier.starts_at < period.starts_at and earlier.state != BillingPeriod.State.CLOSED
+        for earlier in unsettled(periods_known(issuer, now=now))
+        if earlier.starts_at < period.starts_at
     ]
     later = BillingPeriod.objects.filter(
         issuer=issuer, starts_at__gt=period.starts_at, state=BillingPeriod.State.CLOSED
@@ -203,7 +201,8 @@ def period_blockers(period: BillingPeriod, *, unpriced: int, now: datetime | Non
         )
         found.append(Blocker("ClustersBehind", sentence, acceptable=True))
     if unpriced:
-        found.append(Blocker("Unpriced", f"{unpriced} lines have no price. Set the rates that are missing."))
+        have = "line has" if unpriced == 1 else "lines have"
+        found.append(Blocker("Unpriced", f"{unpriced} {have} no price. Set the rates that are missing."))
     pods = unmetered_pods()
     if pods:
         first = pods[0]

@@ -6,14 +6,14 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import Min, Q
+from django.db.models import Max, Min, Q
 
 from billing.metering.holdings import Holding, UnknownHardwareError, holdings
 from billing.metering.intervals import Claim, Lifetime, Phase, Rules, Segment, Surroundings, lifetime, lost_intervals
@@ -80,7 +80,7 @@ class Context:
     rules: Rules
     since: datetime | None
     claims: dict[str, tuple[Claim, ...]]
-    lost: dict[str, list[tuple[datetime, datetime | None]]]
+    lost: dict[UUID, list[tuple[datetime, datetime | None]]]
     deployments: dict[UUID, tuple[UUID, str]]
     tenant_codes: dict[UUID, str]
     unmetered: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -124,12 +124,13 @@ def _dirty(cluster: Cluster, progress: MeterProgress, since: datetime | None) ->
     seq = progress.through_seq
     namespaces = NamespaceClaim.objects.filter(cluster=cluster, changed_seq__gt=seq).values("namespace")
     which = Q(changed_seq__gt=seq) | Q(namespace__in=namespaces) | Q(uid__in=list(progress.unmetered))
-    lost = (
-        CapacitySpan.objects.filter(cluster=cluster, changed_seq__gt=seq, lost=True)
+    # A node that was lost, came back, came anew under its name, or became of another kind.
+    nodes = (
+        CapacitySpan.objects.filter(Q(lost=True) | Q(ended_at__isnull=True), cluster=cluster, changed_seq__gt=seq)
         .values("node__name")
         .annotate(first=Min("started_at"))
     )
-    for name, first in lost.values_list("node__name", "first"):
+    for name, first in nodes.values_list("node__name", "first"):
         which |= Q(node_name=name) & (Q(ended_at__isnull=True) | Q(ended_at__gt=first))
     if since is not None:
         which |= Q(gone_at__isnull=True) | Q(gone_at__gt=since)
@@ -140,11 +141,6 @@ def _context(cluster: Cluster, observations: Sequence[PodObservation]) -> Contex
     claims: dict[str, list[Claim]] = defaultdict(list)
     for claim in NamespaceClaim.objects.filter(cluster=cluster).order_by("valid_from"):
         claims[claim.namespace].append(Claim(str(claim.tenant_id), claim.valid_from, claim.valid_to, claim.cost_code))
-    lost: dict[str, list[tuple[datetime, datetime | None]]] = defaultdict(list)
-    for name, start, end in CapacitySpan.objects.filter(cluster=cluster, lost=True).values_list(
-        "node__name", "started_at", "ended_at"
-    ):
-        lost[name].append((start, end))
     since = WatchSpan.objects.filter(target__cluster=cluster, target__resource=WatchTarget.Resource.PODS).aggregate(
         first=Min("started_at")
     )["first"]
@@ -157,7 +153,7 @@ def _context(cluster: Cluster, observations: Sequence[PodObservation]) -> Contex
         ),
         since=since,
         claims={namespace: tuple(found) for namespace, found in claims.items()},
-        lost=lost,
+        lost=_lost(cluster),
         deployments={
             pk: (tenant_id, code)
             for pk, tenant_id, code in ModelDeployment.objects.filter(pk__in=deployment_ids).values_list(
@@ -166,6 +162,21 @@ def _context(cluster: Cluster, observations: Sequence[PodObservation]) -> Contex
         },
         tenant_codes=dict(Tenant.objects.values_list("pk", "cost_code")),
     )
+
+
+def _lost(cluster: Cluster) -> dict[UUID, list[tuple[datetime, datetime | None]]]:
+    """When each node was lost. One that was removed while it was lost never came back (None)."""
+    found: dict[UUID, list[tuple[datetime, datetime | None]]] = defaultdict(list)
+    rows = CapacitySpan.objects.filter(cluster=cluster, lost=True)
+    last = dict(
+        CapacitySpan.objects.filter(cluster=cluster, node__in=rows.values("node"))
+        .values_list("node")
+        .annotate(last=Max("started_at"))
+    )
+    for node_id, start, end, gone_at in rows.values_list("node_id", "started_at", "ended_at", "node__gone_at"):
+        removed = gone_at is not None and start == last[node_id]
+        found[node_id].append((start, None if removed else end))
+    return found
 
 
 # --- what a pod holds ------------------------------------------------------------------------------------------------
@@ -194,7 +205,7 @@ def _rows(observation: PodObservation, context: Context) -> Iterable[tuple[Key, 
         Surroundings(
             until=FAR,
             since=context.since,
-            lost=lost_intervals(context.lost.get(pod.node, ()), FAR),
+            lost=lost_intervals(context.lost.get(node.node_id, ()) if node else (), FAR),
             claims=context.claims.get(pod.namespace, ()),
         ),
         context.rules,
@@ -277,6 +288,8 @@ def _write(
         different = _difference(pk, old, row)
         if different is not None:
             changes.append(different)
+            if old is not None and old.node_id != row["node_id"]:  # what it held there is held no longer
+                changes.append(replace(different, node_id=old.node_id))
         if old is None or any(getattr(old, name) != row[name] for name in _REST):
             rows.append({"id": pk, **dict(zip(_KEY, key, strict=True)), **row})
     void = [row for key, row in known.items() if key not in wanted and row.ended_at != row.started_at]

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Count, Q
+from django.db.models import Count, Q, QuerySet
 
 from billing.metering.buckets import Account, Capacity, Key, Load, account, mig_stranded
 from billing.metering.intervals import Bucket
-from billing.models import DeviceAllocation
-from billing.services.usage import Slot
-from infra.models import CapacitySpan, GPUType, Node
+from billing.models import CapacityHour, DeviceAllocation
+from billing.services.usage import Idle, Slot, Written
+from infra.models import CapacitySpan, GPUType, Node, PodObservation
 from infra.models.hardware import SharingMode
-from infra.pod_devices import mig_profile
+from infra.pod_devices import GPU, mig_profile
 from infra.quantity import parse_quantity, whole
 from infra.shares import CARD, parse_mig
-from portal.kernel.clock import Interval, clip
+from portal.kernel.clock import Interval, clip, epoch_ms, from_epoch_ms
 from portal.kernel.ids import uuid7
 from tenants.models import Tenant
 
@@ -87,44 +88,57 @@ class Fleet:
     payer: dict[UUID, UUID]
 
 
-def capacity_write(
-    cluster_id: UUID, slots: Sequence[Slot], node_ids: Collection[UUID] | None = None
-) -> dict[tuple[UUID, datetime], int]:
-    """Write the capacity hours of these slots, and say what each allocation occupied where that is not its share.
+def capacity_write(cluster_id: UUID, slots: Sequence[Slot], node_ids: Collection[UUID] | None = None) -> Written:
+    """Write the capacity hours of these slots, and say what usage needs to know of them.
 
     Rows that are right already are left alone. A node's payer of idle time is fixed when its hour is first written.
     Needs a system scope.
-
-    Returns:
-        (allocation, slot) → millionths·milliseconds, only where it differs from share x milliseconds.
     """
-    fleet = _fleet(cluster_id, Interval(slots[0][1], slots[-1][2]), node_ids)
+    window = Interval(slots[0][1], slots[-1][2])
+    fleet = _fleet(cluster_id, window, node_ids)
+    held_in = _held(cluster_id, slots, node_ids)
     hours: dict[tuple[Group, datetime], _Row] = defaultdict(_Row)
     physical: dict[tuple[UUID, datetime], int] = {}
+    moving_in: dict[datetime, set[UUID]] = {}
+    alike: dict[object, Account] = {}
+    for hour, start, end in slots:
+        slot, held = Interval(start, end), held_in.get(start, {})
+        moving_in[start] = held.keys() - fleet.spans.keys()
+        for node_id, spans in fleet.spans.items():
+            holders = held.get(node_id, ())
+            span = _still(spans, holders, slot)
+            if span is None:
+                moving_in[start].add(node_id)
+                continue
+            result = _still_account(span, holders, slot, fleet, alike)
+            per_card = all(one.per_card for one in holders)
+            hours[(node_id, span.gpu_type_id, span.sharing), hour].add(result, per_card, span, start)
+    loads_in = _loads(cluster_id, slots, moving_in)
     for hour, start, end in slots:
         slot = Interval(start, end)
-        held = _held(cluster_id, slot, node_ids)
-        still = {node_id for node_id in fleet.spans if _is_still(fleet.spans[node_id], held.get(node_id, ()), slot)}
-        alike: dict[object, Account] = {}
-        for node_id in still:
-            whole_slot = next(one for one in fleet.spans[node_id] if one.covers(slot))
-            result = _still_account(whole_slot, held.get(node_id, ()), slot, fleet, alike)
-            per_card = all(one.per_card for one in held.get(node_id, ()))
-            group = (node_id, whole_slot.gpu_type_id, whole_slot.sharing)
-            hours[group, hour].add(result, per_card, whole_slot, fleet)
-        moving = (fleet.spans.keys() | held.keys()) - still
-        loads = _loads(cluster_id, slot, moving) if moving else {}
-        for node_id in moving:
+        for node_id in moving_in[start]:
+            loads = loads_in.get((start, node_id), [])
             occupied: dict[Key, int] = defaultdict(int)
-            for group, result, span in _accounts(node_id, slot, fleet, loads.get(node_id, [])):
-                hours[group, hour].add(result, result.per_card, span, fleet)
+            for group, result, at in _accounts(node_id, slot, fleet, loads):
+                hours[group, hour].add(result, result.per_card, at, start)
                 for key, units in result.physical.items():
                     occupied[key] += units
-            for load in loads.get(node_id, ()):
+            for load in loads:
                 if occupied[load.key] != load.share * load.interval.ms:
                     physical[UUID(str(load.key[0])), start] = occupied[load.key]
+    known = _known(cluster_id, window, node_ids)
+    for key in known.keys() - hours.keys():
+        hours[key] = _Row()  # nothing was there after all
+    idle: list[Idle] = []
+    for (group, hour), row in hours.items():
+        was = known.get((group, hour), _NEW)
+        payers = {zone: fleet.payer.get(zone) if was is _NEW or len(row.zones) > 1 else was for zone in row.zones}
+        row.idle_tenant_id = next(reversed(payers.values()), None)
+        for (slot_start, zone), units in row.idle.items():
+            if units and (payer := payers[zone]) is not None:
+                idle.append(Idle(*group, hour, slot_start, payer, row.source, units))
     _upsert(cluster_id, hours)
-    return physical
+    return Written(physical, idle, bool(known))
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -148,65 +162,122 @@ def _fleet(cluster_id: UUID, window: Interval, node_ids: Collection[UUID] | None
     )
 
 
+_NEW = object()
+
+
+def _known(
+    cluster_id: UUID, window: Interval, node_ids: Collection[UUID] | None
+) -> dict[tuple[Group, datetime], UUID | None]:
+    """The capacity hours that were written before, with their payer of idle time."""
+    rows = CapacityHour.objects.filter(cluster_id=cluster_id, hour__gte=window.start, hour__lt=window.end)
+    if node_ids is not None:
+        rows = rows.filter(node_id__in=list(node_ids))
+    found = rows.values_list("node_id", "gpu_type_id", "sharing", "hour", "idle_tenant_id")
+    return {((node_id, type_id, sharing), hour): payer for node_id, type_id, sharing, hour, payer in found}
+
+
 _HELD = """
-SELECT node_id, bucket, sum(share)::bigint, bool_and(started_at <= %(start)s AND coalesce(ended_at >= %(end)s, true)),
-    bool_and(device_uuid <> ''), bool_and(bucket <> 'unattributed' OR tenant_id IS NULL)
-FROM billing_deviceallocation
-WHERE cluster_id = %(cluster)s AND node_id IS NOT NULL AND started_at < %(end)s
-    AND (ended_at IS NULL OR ended_at > %(start)s) AND (ended_at IS NULL OR ended_at > started_at)
-    AND (%(nodes)s::uuid[] IS NULL OR node_id = ANY(%(nodes)s::uuid[]))
-GROUP BY node_id, bucket
+SELECT s.slot, a.node_id, a.bucket, sum(a.share)::bigint,
+    bool_and(a.started_at <= s.slot AND coalesce(a.ended_at >= s.ends, true)), bool_and(a.device_uuid <> ''),
+    bool_and(a.bucket <> 'unattributed' OR (a.tenant_id IS NULL AND NOT a.inferred))
+FROM billing_deviceallocation a
+JOIN unnest(%(slots)s::timestamptz[], %(ends)s::timestamptz[]) AS s (slot, ends)
+    ON a.started_at < s.ends AND (a.ended_at IS NULL OR a.ended_at > s.slot)
+WHERE a.cluster_id = %(cluster)s AND a.node_id IS NOT NULL AND a.started_at < %(end)s
+    AND (a.ended_at IS NULL OR a.ended_at > %(start)s) AND (a.ended_at IS NULL OR a.ended_at > a.started_at)
+    AND (%(nodes)s::uuid[] IS NULL OR a.node_id = ANY(%(nodes)s::uuid[]))
+GROUP BY s.slot, a.node_id, a.bucket
 """
 
 
-def _held(cluster_id: UUID, slot: Interval, node_ids: Collection[UUID] | None) -> dict[UUID, list[Held]]:
-    found: dict[UUID, list[Held]] = defaultdict(list)
+def _held(
+    cluster_id: UUID, slots: Sequence[Slot], node_ids: Collection[UUID] | None
+) -> dict[datetime, dict[UUID, list[Held]]]:
+    """Start of a slot → node → what its pods held in each bucket. One query, summed by the database."""
+    found: dict[datetime, dict[UUID, list[Held]]] = defaultdict(lambda: defaultdict(list))
     with connection.cursor() as cursor:
         cursor.execute(
             _HELD,
-            {"cluster": cluster_id, "start": slot.start, "end": slot.end,
-             "nodes": None if node_ids is None else list(node_ids)},
-        )  # fmt: skip
-        for node_id, *values in cursor.fetchall():
-            found[node_id].append(Held(*values))
+            {
+                "cluster": cluster_id,
+                "start": slots[0][1],
+                "end": slots[-1][2],
+                "slots": [start for _, start, _ in slots],
+                "ends": [end for _, _, end in slots],
+                "nodes": None if node_ids is None else list(node_ids),
+            },
+        )
+        for start, node_id, *values in cursor.fetchall():
+            found[start][node_id].append(Held(*values))
     return found
 
 
-def _loads(cluster_id: UUID, slot: Interval, node_ids: Collection[UUID]) -> dict[UUID, list[Load]]:
-    """Each allocation of these nodes within the slot. What is charged to nobody because an end was only concluded must
-    not displace what was there for sure."""
+def _loads(
+    cluster_id: UUID, slots: Sequence[Slot], moving_in: Mapping[datetime, Collection[UUID]]
+) -> dict[tuple[datetime, UUID], list[Load]]:
+    """(start of a slot, node) → each allocation within it, of the nodes that move in it. One query.
+
+    What is charged to nobody because an end was only concluded must not displace what was there for sure.
+    """
+    found: dict[tuple[datetime, UUID], list[Load]] = defaultdict(list)
+    nodes = set().union(*moving_in.values())
+    if not nodes:
+        return found
+    starts = [start for _, start, _ in slots]
     rows = DeviceAllocation.objects.filter(
-        Q(ended_at__isnull=True) | Q(ended_at__gt=slot.start),
+        Q(ended_at__isnull=True) | Q(ended_at__gt=starts[0]),
         cluster_id=cluster_id,
-        node_id__in=list(node_ids),
-        started_at__lt=slot.end,
-    ).values_list("id", "node_id", "started_at", "ended_at", "bucket", "share", "device_uuid", "tenant_id")
-    found: dict[UUID, list[Load]] = defaultdict(list)
-    for pk, node_id, started_at, ended_at, bucket, share, device, tenant_id in rows:
-        part = clip(Interval(started_at, ended_at or slot.end), slot) if (ended_at or slot.end) > started_at else None
-        if part is not None:
-            certain = bucket != Bucket.UNATTRIBUTED or tenant_id is None
-            found[node_id].append(Load((pk,), part, Bucket(bucket), share, device, certain))
+        node_id__in=list(nodes),
+        started_at__lt=slots[-1][2],
+    )
+    proofs = _proofs(cluster_id, rows)
+    values = rows.values_list(
+        "id", "node_id", "started_at", "ended_at", "bucket", "share", "device_uuid", "tenant_id", "pod_uid"
+    )
+    for pk, node_id, started_at, ended_at, bucket, share, device, tenant_id, uid in values:
+        if ended_at is not None and ended_at <= started_at:
+            continue
+        certain = bucket != Bucket.UNATTRIBUTED or (tenant_id is None and not _is_doubtful(started_at, proofs.get(uid)))
+        for number in range(max(0, bisect_right(starts, started_at) - 1), len(slots)):
+            _, start, end = slots[number]
+            if ended_at is not None and start >= ended_at:
+                break
+            part = clip(Interval(started_at, ended_at or end), Interval(start, end))
+            if part is not None and node_id in moving_in[start]:
+                found[start, node_id].append(Load((pk,), part, Bucket(bucket), share, device, certain))
     return found
+
+
+def _is_doubtful(started_at: datetime, proof: datetime | None) -> bool:
+    return proof is not None and started_at >= proof
+
+
+def _proofs(cluster_id: UUID, rows: QuerySet[DeviceAllocation]) -> dict[str, datetime]:
+    """Of pods in namespaces that nobody claimed, whose end was only concluded: until when they were there for sure."""
+    uids = rows.filter(bucket=Bucket.UNATTRIBUTED, tenant__isnull=True, inferred=True).values("pod_uid")
+    found = PodObservation.objects.filter(cluster_id=cluster_id, uid__in=uids, ended_at__isnull=False)
+    return {uid: from_epoch_ms(epoch_ms(proof)) for uid, proof in found.values_list("uid", "ended_at") if proof}
 
 
 # --- accounts --------------------------------------------------------------------------------------------------------
 
 
-def _is_still(spans: Sequence[Span], held: Iterable[Held], slot: Interval) -> bool:
-    """Whether nothing on the node changes within the slot and its sums are enough: no card can be overcommitted."""
+def _still(spans: Sequence[Span], held: Collection[Held], slot: Interval) -> Span | None:
+    """The span of a node on which nothing changes within the slot and whose sums are enough, since no card can be
+    overcommitted; None where something may."""
     span = next((one for one in spans if one.covers(slot)), None)
-    if span is None or span.lost or span.sharing == SharingMode.HAMI:
-        return False
-    return all(one.steady and one.certain for one in held) and sum(one.share for one in held) <= CARD * span.cards
+    if span is None or span.lost or (held and span.sharing == SharingMode.HAMI):
+        return None
+    steady = all(one.steady and one.certain for one in held)
+    return span if steady and sum(one.share for one in held) <= CARD * span.cards else None
 
 
 def _still_account(
     span: Span, held: Iterable[Held], slot: Interval, fleet: Fleet, alike: dict[object, Account]
 ) -> Account:
-    """The account of a node on which nothing changes; made once for all nodes that are ``alike``."""
+    """The account of a node on which nothing changes; made once for all nodes and slots that are ``alike``."""
     shares = tuple(sorted((one.bucket, one.share) for one in held))
-    key = (span.cards, span.unavailable_cards, fleet.stranded.get(span.node_id, 0), shares)
+    key = (slot.ms, span.cards, span.unavailable_cards, fleet.stranded.get(span.node_id, 0), shares)
     if key not in alike:
         loads = [Load((bucket,), slot, Bucket(bucket), share) for bucket, share in shares]
         alike[key] = account(slot, (_capacity(span, slot, fleet),), loads)
@@ -244,10 +315,15 @@ def _stranded(node: Node, span: Span) -> int:
     """Millionths of the node's cards that its MIG geometry leaves unusable; 0 where the geometry is not known."""
     gpu_type = GPUType.objects.filter(pk=span.gpu_type_id).first() if span.gpu_type_id else None
     configured: dict[int, int] = defaultdict(int)
-    for resource, amount in node.allocatable.items():
-        if profile := mig_profile(resource):
-            configured[parse_mig(profile).compute_slices] += whole(parse_quantity(str(amount)))
-    if gpu_type is None or not gpu_type.compute_slices or not configured:
+    if gpu_type is None or not gpu_type.compute_slices:
+        return 0
+    for resource, amount in (node.capacity or node.allocatable).items():
+        number = whole(parse_quantity(str(amount)))
+        if profile := mig_profile(resource) or (node.mig_profile if resource == GPU else ""):
+            configured[parse_mig(profile).compute_slices] += number
+        elif resource == GPU:  # beside cards that are cut up, one that is not
+            configured[gpu_type.compute_slices] += number
+    if not configured:
         return 0
     try:
         return mig_stranded(span.cards, gpu_type.compute_slices, configured)
@@ -263,11 +339,13 @@ class _Row:
     """A capacity hour while it is summed from its slots and spans."""
 
     figures: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COLUMNS, 0))
+    zones: dict[UUID, None] = field(default_factory=dict)
+    idle: dict[tuple[datetime, UUID], int] = field(default_factory=lambda: defaultdict(int))
     idle_tenant_id: UUID | None = None
     per_card: bool = True
     source: str = "watch"
 
-    def add(self, result: Account, per_card: bool, span: Span | None, fleet: Fleet) -> None:
+    def add(self, result: Account, per_card: bool, span: Span | None, slot: datetime) -> None:
         for bucket, units in result.buckets.items():
             self.figures[bucket] += units
         self.figures["in_service"] += result.in_service
@@ -277,7 +355,9 @@ class _Row:
         if span is not None:
             self.source = span.source
             if span.zone_id is not None:
-                self.idle_tenant_id = fleet.payer.get(span.zone_id)
+                self.zones.pop(span.zone_id, None)  # the last one comes last
+                self.zones[span.zone_id] = None
+                self.idle[slot, span.zone_id] += result.buckets[Bucket.IDLE]
 
 
 def _upsert(cluster_id: UUID, hours: dict[tuple[Group, datetime], _Row]) -> None:

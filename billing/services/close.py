@@ -15,7 +15,7 @@ from billing.models import Bill, BillingPeriod, BillLine, Issuer, MeterProgress,
 from billing.rating import DrawnUp, Line
 from billing.selectors.bills import clusters_behind
 from billing.selectors.charges import charges_of, delimiters_of, tenants_billed_by
-from billing.selectors.periods import closes_at
+from billing.selectors.periods import closes_at, unsettled
 from billing.services.periods import periods_ensure
 from infra.models import GPUType
 from portal.kernel import audit
@@ -139,8 +139,8 @@ def _refuse_out_of_order(period: BillingPeriod) -> None:
         raise Conflict(
             f"Period {later} was closed already. What is found now of {period} comes as late usage on the next bill."
         )
-    for earlier in periods_ensure(period.issuer):
-        if earlier.starts_at < period.starts_at and earlier.state != BillingPeriod.State.CLOSED:
+    for earlier in unsettled(periods_ensure(period.issuer)):
+        if earlier.starts_at < period.starts_at:
             raise Conflict(f"Period {earlier} of {period.issuer.name} is still open. Close it first.")
 
 

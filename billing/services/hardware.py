@@ -9,7 +9,7 @@ from datetime import datetime
 from uuid import UUID
 
 from billing.metering.holdings import CardFacts, Mode, NodeCards
-from infra.models import CapacitySpan, Cluster, Device, Node
+from infra.models import CapacitySpan, Cluster, Device, GPUType, Node
 
 REPLICAS = "nvidia.com/gpu.replicas"
 """Label of GPU feature discovery: pods that share a time-sliced card."""
@@ -34,17 +34,29 @@ class Hardware:
     seen: dict[tuple[UUID, UUID | None], NodeHardware]
 
     def at(self, name: str, instant: datetime) -> NodeHardware | None:
-        """The node of that name at an instant; None where no such node was ever seen."""
+        """The node of that name at an instant; None where no such node was ever seen.
+
+        A pod may be bound before we see its node: after one was out of service, the next of its name is meant.
+        """
         rows = self.nodes.get(name)
         if not rows:
             return None
-        node = next((row for row in reversed(rows) if row.first_seen_at <= instant), rows[0])
+        before = [row for row in rows if row.first_seen_at <= instant]
+        after = [row for row in rows if row.first_seen_at > instant]
+        served = bool(before) and self._serves(before[-1], instant)
+        node = before[-1] if before and (served or not after) else after[0]
         spans = self.spans.get(node.pk, [])
         span = next((row for row in reversed(spans) if row.started_at <= instant), spans[0] if spans else None)
         key = (node.pk, span.pk if span else None)
         if key not in self.seen:
             self.seen[key] = self._build(node, span)
         return self.seen[key]
+
+    def _serves(self, node: Node, instant: datetime) -> bool:
+        """Whether it had not gone out of service before the instant."""
+        spans = self.spans.get(node.pk, [])
+        end = spans[-1].ended_at if spans and node.gone_at is not None else node.gone_at
+        return end is None or instant < end
 
     def _build(self, node: Node, span: CapacitySpan | None) -> NodeHardware:
         gpu_type = (span.gpu_type if span else None) or (node.pool.gpu_type if node.pool else None)
@@ -58,12 +70,18 @@ class Hardware:
                 gpu_type=gpu_type.slug if gpu_type else "",
                 mode=Mode(sharing),
                 memory_mib=gpu_type.memory_mib if gpu_type else None,
-                cards=tuple(CardFacts(d.uuid, d.memory_mib) for d in self.devices.get(node.pk, [])),
+                cards=tuple(CardFacts(d.uuid, _physical(d, gpu_type)) for d in self.devices.get(node.pk, [])),
                 compute_slices=gpu_type.compute_slices if gpu_type else 7,
                 single_profile=node.mig_profile,
                 replicas=int(replicas) if replicas.isdecimal() else 1,
             ),
         )
+
+
+def _physical(card: Device, gpu_type: GPUType | None) -> int:
+    """Its memory; of one that only HAMi's register tells of, which may be scaled, its type's where that is known."""
+    known = gpu_type.memory_mib if gpu_type and card.memory_mib == card.register_memory_mib else None
+    return known or card.memory_mib
 
 
 def hardware_of(cluster: Cluster, names: Collection[str]) -> Hardware:

@@ -30,8 +30,8 @@ from portal.kernel.scoping import system_scope
 Scope = Callable[[], AbstractContextManager[None]]
 
 ROWS_PER_CHUNK = 100_000
-"""About how many usage rows one transaction writes: it bounds what a kill repeats, and how long locks are held."""
-MOST_HOURS = 48
+"""About how many rows one transaction writes: it bounds what a kill repeats, and how long locks are held."""
+MOST_HOURS = 7 * 24
 
 _SNAPSHOT = """
 SELECT coalesce((SELECT value FROM infra_changecounter WHERE cluster_id = %(cluster)s), 0),
@@ -170,7 +170,7 @@ def _redo(cluster: Cluster, progress: MeterProgress, changes: Iterable[Change], 
         return 0
     node_ids = late_nodes.keys() | {change.node_id for change in late if change.node_id is not None}
     slots = slots_of(window, _cuts(progress))
-    physical = capacity_write(cluster.pk, slots, node_ids)
+    written = capacity_write(cluster.pk, slots, node_ids)
     # What one pod occupies may change what its neighbours on the card do.
     ids = set(
         DeviceAllocation.objects.filter(_overlapping(window), cluster=cluster, node_id__in=node_ids).values_list(
@@ -178,10 +178,10 @@ def _redo(cluster: Cluster, progress: MeterProgress, changes: Iterable[Change], 
         )
     )
     ids |= {change.allocation_id for change in late}
-    rows = usage_write(cluster.pk, slots, allocation_ids=ids, physical=physical)
+    rows = usage_write(cluster.pk, slots, allocation_ids=ids, physical=written.physical)
     if progress.metered_from is None or window.start < progress.metered_from:
         progress.metered_from = window.start
-    return rows + idle_usage_write(cluster.pk, window, node_ids=sorted(node_ids))
+    return rows + idle_usage_write(cluster.pk, window, written, node_ids=sorted(node_ids))
 
 
 def _recut(cluster: Cluster, progress: MeterProgress) -> int:
@@ -221,9 +221,9 @@ def _first_hour(cluster: Cluster) -> datetime | None:
 
 
 def _chunk_hours(cluster: Cluster, start: datetime) -> int:
-    day = Interval(start, start + HOUR)
-    held = DeviceAllocation.objects.filter(_overlapping(day), cluster=cluster).count()
-    return max(1, min(MOST_HOURS, ROWS_PER_CHUNK // (held + 1)))
+    hour = _overlapping(Interval(start, start + HOUR))
+    rows = sum(model.objects.filter(hour, cluster=cluster).count() for model in (DeviceAllocation, CapacitySpan))
+    return max(1, min(MOST_HOURS, ROWS_PER_CHUNK // (rows + 1)))
 
 
 def _write_hours(cluster: Cluster, progress: MeterProgress, window: Interval) -> int:
@@ -239,8 +239,9 @@ def _write_hours(cluster: Cluster, progress: MeterProgress, window: Interval) ->
 
 def _write(cluster: Cluster, progress: MeterProgress, window: Interval) -> int:
     slots = slots_of(window, _cuts(progress))
-    physical = capacity_write(cluster.pk, slots)
-    return usage_write(cluster.pk, slots, physical=physical) + idle_usage_write(cluster.pk, window)
+    written = capacity_write(cluster.pk, slots)
+    rows = usage_write(cluster.pk, slots, physical=written.physical)
+    return rows + idle_usage_write(cluster.pk, window, written)
 
 
 def _cuts(progress: MeterProgress) -> list[datetime]:

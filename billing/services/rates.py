@@ -85,6 +85,8 @@ def rate_end(*, rate: Rate, valid_to: datetime, actor: Actor) -> Rate:
         row = Rate.objects.get(pk=rate.pk)
         end = as_utc(valid_to)
         closed = closed_until(issuer)
+        if end.microsecond:
+            raise Invalid.field("/valid_to", "Give whole seconds.")
         if end <= row.valid_from:
             raise Invalid.field("/valid_to", "A rate ends after it begins. Replace it instead with a new rate.")
         if closed is not None and end < closed:

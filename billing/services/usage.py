@@ -7,8 +7,9 @@ evidence (the difference is signed). Writers hold the tenants' shared locks (:mo
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection
@@ -62,19 +63,43 @@ _HELD = """
 """
 
 _IDLE = """
-    SELECT c.cluster_id, NULL::uuid AS allocation_id, c.node_id, c.hour, c.hour AS slot, c.idle_tenant_id AS tenant_id,
+    SELECT %(cluster)s::uuid AS cluster_id, NULL::uuid AS allocation_id, c.node_id, c.hour, c.slot, c.tenant_id,
         '' AS namespace, NULL::uuid AS deployment_id, t.cost_code, c.gpu_type_id,
         CASE WHEN c.sharing = 'mig' THEN 'whole' ELSE c.sharing END AS sharing, '' AS profile, 'idle' AS bucket,
         1000000::bigint AS share, NULL::bigint AS memory_mib, NULL::int AS cores, NULL::int AS slices,
         0::bigint AS cpu_millicores, 0::bigint AS host_memory_mib, c.source, -1 AS revision,
-        c.idle / 1000000 AS milliseconds, c.idle AS charged, c.idle AS physical
-    FROM billing_capacityhour c JOIN tenants_tenant t ON t.id = c.idle_tenant_id
-    WHERE c.cluster_id = %(cluster)s AND c.hour >= %(start)s AND c.hour < %(end)s AND c.idle > 0
-        AND (%(ids)s::uuid[] IS NULL OR c.node_id = ANY(%(ids)s::uuid[]))
+        c.units / 1000000 AS milliseconds, c.units AS charged, c.units AS physical
+    FROM unnest(%(nodes)s::uuid[], %(types)s::uuid[], %(sharings)s::text[], %(hours)s::timestamptz[],
+        %(slots)s::timestamptz[], %(tenants)s::uuid[], %(sources)s::text[], %(units)s::bigint[])
+        AS c (node_id, gpu_type_id, sharing, hour, slot, tenant_id, source, units)
+    JOIN tenants_tenant t ON t.id = c.tenant_id
 """
 
 Slot = tuple[datetime, datetime, datetime]
 """The hour, and the start and end of the piece of it."""
+
+
+class Idle(NamedTuple):
+    """Idle time in a slot of cards that only that tenant's zone may use; ``units``: millionths·milliseconds."""
+
+    node_id: UUID
+    gpu_type_id: UUID | None
+    sharing: str
+    hour: datetime
+    slot: datetime
+    tenant_id: UUID
+    source: str
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What usage takes from the capacity: ``physical`` by (allocation, slot), millionths·milliseconds, only where it
+    is not share x milliseconds; and the idle time that tenants pay for. ``again``: some hours were written before."""
+
+    physical: Mapping[tuple[UUID, datetime], int]
+    idle: Sequence[Idle] = ()
+    again: bool = False
 
 
 def slots_of(window: Interval, cuts: Iterable[datetime]) -> list[Slot]:
@@ -137,21 +162,29 @@ def usage_write(
     )
 
 
-def idle_usage_write(cluster_id: UUID, window: Interval, *, node_ids: Sequence[UUID] | None = None) -> int:
+def idle_usage_write(
+    cluster_id: UUID, window: Interval, written: Written, *, node_ids: Sequence[UUID] | None = None
+) -> int:
     """Add the idle time of cards that only one tenant's zone may use, on that tenant's account.
 
-    It comes from the capacity hours of the window, which must have been written before.
+    Args:
+        written: what :func:`billing.services.capacity.capacity_write` said of this window (and these nodes).
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT DISTINCT idle_tenant_id FROM billing_capacityhour WHERE cluster_id = %s AND hour >= %s"
-            " AND hour < %s AND idle_tenant_id IS NOT NULL",
-            [cluster_id, window.start, window.end],
-        )
-        tenants = [row[0] for row in cursor.fetchall()]
+    tenants = {part.tenant_id for part in written.idle}
+    ids = None if node_ids is None else list(node_ids)
+    if written.again:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT DISTINCT tenant_id FROM billing_usagerecord WHERE cluster_id = %s AND hour >= %s AND hour < %s"
+                " AND allocation_id IS NULL AND (%s::uuid[] IS NULL OR node_id = ANY(%s::uuid[]))",
+                [cluster_id, window.start, window.end, ids, ids],
+            )
+            tenants |= {row[0] for row in cursor.fetchall()}
     if not tenants:
         return 0
     hold_usage_locks(tenants)
+    columns = list(zip(*written.idle, strict=True)) or [()] * 8
+    names = ("nodes", "types", "sharings", "hours", "slots", "tenants", "sources", "units")
     return _insert(
         _IDLE,
         "allocation_id IS NULL AND (%(ids)s::uuid[] IS NULL OR node_id = ANY(%(ids)s::uuid[]))",
@@ -159,7 +192,8 @@ def idle_usage_write(cluster_id: UUID, window: Interval, *, node_ids: Sequence[U
             "cluster": cluster_id,
             "start": window.start,
             "end": window.end,
-            "ids": None if node_ids is None else list(node_ids),
+            "ids": ids,
+            **{name: list(column) for name, column in zip(names, columns, strict=True)},
         },
     )
 

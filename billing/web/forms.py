@@ -29,6 +29,14 @@ def instant(day: date, tz_name: str, at: time = time()) -> datetime:
     return datetime.combine(day, at, tzinfo=zone(tz_name)).astimezone(UTC)
 
 
+class _BySlug(forms.ModelChoiceField):  # type: ignore[type-arg]  # of any model that has a slug
+    """A choice of rows by their short names."""
+
+    def label_from_instance(self, obj: Any) -> str:
+        """The short name."""
+        return str(obj.slug)
+
+
 class WindowForm(PortalForm):
     """Whole days, first and last included."""
 
@@ -95,10 +103,8 @@ class UsageForm(WindowForm):
 class CapacityForm(WindowForm):
     """Days, cluster and type of the pages about where the hours go."""
 
-    cluster = forms.ModelChoiceField(
-        Cluster.objects.none(), required=False, to_field_name="slug", empty_label="all clusters"
-    )
-    gpu_type = forms.ModelChoiceField(
+    cluster = _BySlug(Cluster.objects.none(), required=False, to_field_name="slug", empty_label="all clusters")
+    gpu_type = _BySlug(
         GPUType.objects.none(), required=False, to_field_name="slug", label="GPU type", empty_label="any type"
     )
     wrong = forms.BooleanField(required=False, label="Only what does not add up")
@@ -110,7 +116,6 @@ class CapacityForm(WindowForm):
             field = self.fields[name]
             assert isinstance(field, forms.ModelChoiceField)
             field.queryset = model.objects.order_by("slug")
-            field.label_from_instance = lambda row: row.slug  # type: ignore[method-assign]
 
 
 class IssuerForm(PortalForm):
@@ -136,7 +141,7 @@ class RateForm(PortalForm):
     """A price from a date on."""
 
     resource = forms.ChoiceField(label="Price of", choices=Rate.Resource.choices)
-    gpu_type = forms.ModelChoiceField(
+    gpu_type = _BySlug(
         GPUType.objects.none(), required=False, to_field_name="slug", label="GPU type", empty_label="(CPU or memory)"
     )
     sharing = forms.ChoiceField(required=False, label="Mode", choices=[("", "(CPU or memory)"), *SharingMode.choices])
@@ -165,7 +170,6 @@ class RateForm(PortalForm):
         gpu_type = self.fields["gpu_type"]
         assert isinstance(gpu_type, forms.ModelChoiceField)
         gpu_type.queryset = GPUType.objects.order_by("slug")
-        gpu_type.label_from_instance = lambda row: row.slug  # type: ignore[method-assign]
         self.fields["date"].help_text = f"In the time zone of the issuer, {issuer.time_zone}."
 
     def arguments(self) -> dict[str, Any]:

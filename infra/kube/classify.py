@@ -5,11 +5,11 @@ recorded from a running server, see ``tests/data/recorded``. HTTP status and ``r
 kinds of 403 share one reason, a policy's refusal is a 422, an unknown field in server-side apply a 500.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from infra.kube.decoding import loads
 from infra.kube.errors import (
     AlreadyExists,
     ApiMissing,
@@ -63,7 +63,7 @@ def classify_status(answer: Mapping[str, Any], call: Call) -> KubeError:
 
 def _status_object(body: bytes) -> dict[str, Any] | None:
     try:
-        answer = json.loads(body)
+        answer = loads(body)
     except ValueError:
         return None
     return answer if isinstance(answer, dict) and answer.get("kind") == "Status" else None

@@ -9,18 +9,23 @@ import base64
 import binascii
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 MAX_BYTES = 256 * 1024
 _MAX_DEPTH = 12
 _MAX_NODES = 20_000
+_LONGEST_SERVER = 400
+_DNS_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 
 _INLINE_CA = (
     "Put the file's content in base64 into certificate-authority-data (kubectl config view --raw --flatten --minify)."
@@ -143,7 +148,7 @@ def parse_kubeconfig(text: str, *, now: datetime) -> Credentials:
     user = _check(_named(config, "users", "user", user_name, f"{where}.user"), user_at, _USER_REFUSED, _USER_KNOWN)
     server = _server(cluster, f"{cluster_at}.server")
     ca_data = _ca(cluster, f"{cluster_at}.certificate-authority-data")
-    server_name = _text(cluster, "tls-server-name", cluster_at) if cluster.get("tls-server-name") else None
+    server_name = _server_name(cluster, f"{cluster_at}.tls-server-name")
     token, token_end = _token(user, user_at)
     cert, key, cert_end = _client_certificate(user, user_at)
     if token is None and cert is None:
@@ -276,7 +281,46 @@ def _server(cluster: dict[str, Any], where: str) -> str:
         raise KubeconfigRefused(where, "a user name or password in the address is not accepted. Take it out.")
     if parts.query or parts.fragment:
         raise KubeconfigRefused(where, "an address with a query or a fragment is not accepted. Take it out.")
+    if len(server) > _LONGEST_SERVER or not server.isascii() or any(c <= " " or c == "\x7f" for c in server):
+        raise KubeconfigRefused(
+            where, f"an address has at most {_LONGEST_SERVER} ASCII characters, without spaces and line breaks."
+        )
+    if not _is_host(parts.hostname):
+        raise KubeconfigRefused(where, f"{parts.hostname} is no name or IP address of a host.")
+    if _never_an_api_server(parts.hostname):
+        raise KubeconfigRefused(
+            where,
+            "no API server lives at such an address: link-local ones belong to the machine itself (there is the "
+            "metadata service of clouds). Give the address that the cluster is known by.",
+        )
     return server.rstrip("/")
+
+
+def _is_host(name: str) -> bool:
+    """A DNS name or an IP address, as TLS can expect it in a certificate."""
+    try:
+        ip_address(name)
+    except ValueError:
+        return len(name) <= 253 and all(_DNS_LABEL.fullmatch(label) for label in name.rstrip(".").split("."))
+    return True
+
+
+def _never_an_api_server(name: str) -> bool:
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None) or address
+    return mapped.is_link_local or mapped.is_multicast or mapped.is_unspecified
+
+
+def _server_name(cluster: dict[str, Any], where: str) -> str | None:
+    if not cluster.get("tls-server-name"):
+        return None
+    name = _text(cluster, "tls-server-name", where.rpartition(".")[0])
+    if not _is_host(name):
+        raise KubeconfigRefused(where, f"{name[:80]} is no name or IP address of a host.")
+    return name
 
 
 def _base64_pem(entry: dict[str, Any], field: str, where: str) -> str:
@@ -339,8 +383,8 @@ def _client_certificate(user: dict[str, Any], where: str) -> tuple[str | None, s
         key = load_pem_private_key(key_pem.encode(), password=None)
     except TypeError:
         raise KubeconfigRefused(key_at, "the key is encrypted. Give it without a passphrase.") from None
-    except ValueError:
-        raise KubeconfigRefused(key_at, "there is no private key in it (PEM, then base64).") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise KubeconfigRefused(key_at, "there is no private key in it that can be used (PEM, then base64).") from None
     form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     if key.public_key().public_bytes(*form) != certificate.public_key().public_bytes(*form):
         raise KubeconfigRefused(key_at, "the key does not belong to client-certificate-data.")

@@ -1,6 +1,5 @@
 """Reading one cluster's Kubernetes API: allowed on every connected cluster."""
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from infra.kube.access import Review
+from infra.kube.decoding import loads
 from infra.kube.errors import ApiMissing, Call, Gone, Permanent, WrongCluster
 from infra.kube.kubeconfig import Credentials
 from infra.kube.resources import BUILT_IN, Resource, discovery_path, from_discovery
@@ -329,7 +329,7 @@ class KubeReader:
 
     def _decode(self, answer: Answer, call: Call) -> Obj:
         try:
-            decoded = json.loads(answer.body)
+            decoded = loads(answer.body)
         except ValueError:
             decoded = None
         if not isinstance(decoded, dict) or not answer.complete:

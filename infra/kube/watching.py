@@ -1,12 +1,12 @@
 """A watch's lines as typed events."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from infra.kube.classify import classify_status
+from infra.kube.decoding import loads
 from infra.kube.errors import Call, Unreachable
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -45,7 +45,7 @@ def parse_events(lines: Iterator[bytes], call: Call) -> Iterator[WatchEvent]:
     """
     for line in lines:
         try:
-            entry = json.loads(line)
+            entry = loads(line)
             kind, thing = entry["type"], entry["object"]
             if kind == "ERROR":
                 raise classify_status(thing, call)

@@ -44,7 +44,7 @@ def reconcile(item: Claimed) -> Outcome:
     now = timezone.now()
     found = (_reachable(error), _credentials_valid(error, cluster.credential_expires_at, now))
     with item.fenced():
-        row = Cluster.objects.select_for_update().get(pk=cluster.pk)
+        row = Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
         for condition in found:
             row.conditions = set_condition(row.conditions, condition, now=now)
         if error is None:

@@ -6,24 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Count, Exists, Max, Min, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, Max, Min, OuterRef, Q
 
 from infra.models import Cluster, NamespaceClaim, PodObservation
-from portal.kernel.clock import Interval
-
-
-def claims_for(cluster: Cluster, window: Interval) -> list[NamespaceClaim]:
-    """The claims that hold somewhere in the window, by namespace and time. A claim holds in [from, to)."""
-    return list(
-        NamespaceClaim.objects.filter(
-            Q(valid_to__isnull=True) | Q(valid_to__gt=window.start), cluster=cluster, valid_from__lt=window.end
-        ).order_by("namespace", "valid_from")
-    )
-
-
-def open_claims(cluster: Cluster) -> QuerySet[NamespaceClaim]:
-    """The claims without an end."""
-    return NamespaceClaim.objects.filter(cluster=cluster, valid_to__isnull=True).order_by("namespace")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """Sites and clusters, read. They are no tenant's: the edge checks who may see them."""
 
-from datetime import datetime
 
 from django.db.models import QuerySet
 
@@ -41,13 +40,3 @@ def cluster_by_slug(slug: str) -> Cluster:
     if cluster is None:
         raise NotFound(f"There is no cluster {slug}.")
     return cluster
-
-
-def cluster_managed() -> QuerySet[Cluster]:
-    """Clusters that may be written to now."""
-    return cluster_list().filter(mode=Cluster.Mode.MANAGE, paused=False)
-
-
-def cluster_unseen_since(moment: datetime) -> QuerySet[Cluster]:
-    """Connected clusters that have not answered since ``moment``."""
-    return cluster_list().exclude(last_seen_at__gte=moment)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -30,11 +30,6 @@ class PoolFigures:
         usable = (self.cards - self.unavailable) * CARD
         return min(100, round(100 * self.promised / usable)) if usable > 0 else 0
 
-    @property
-    def unavailable_percent(self) -> int:
-        """Of all cards."""
-        return round(100 * self.unavailable / self.cards) if self.cards else 0
-
 
 def pool_figures(clusters: Sequence[Cluster]) -> list[PoolFigures]:
     """Every pool of these clusters that has, or was declared to have, nodes. Three queries."""
@@ -53,7 +48,7 @@ def pool_figures(clusters: Sequence[Cluster]) -> list[PoolFigures]:
     pools = NodePool.objects.filter(cluster_id__in=ids).select_related("cluster__site", "gpu_type")
     found = []
     for pool in pools.order_by("cluster__slug", "name"):
-        row: dict[str, Any] = counted.get(pool.pk, {})
+        row: Mapping[str, Any] = counted.get(pool.pk, {})
         figures = PoolFigures(
             pool=pool,
             nodes=row.get("nodes") or 0,

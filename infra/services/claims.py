@@ -10,6 +10,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Q
 
+from infra.concerned import concerned_by
 from infra.models import Cluster, NamespaceClaim, PodObservation
 from infra.services.changes import lock_changes
 from portal.kernel import audit, workqueue
@@ -114,6 +115,8 @@ def namespace_claim_end(*, claim: NamespaceClaim, valid_to: datetime, actor: Act
         claim.save(update_fields=["valid_to", "changed_seq"])
         changes.save()
         _record("namespace_claim_end", claim, actor, before=before, after=_told(claim))
+        # What runs there no longer counts against the tenant's quota.
+        workqueue.mark_many(concerned_by(cluster.pk))
     return claim
 
 
@@ -132,7 +135,7 @@ def system_namespaces_set(*, cluster: Cluster, namespaces: Iterable[str], actor:
             raise _invalid(f"/namespaces/{number}", f"{name!r} is no name of a namespace; patterns are not allowed.")
     with transaction.atomic():
         changes = lock_changes(cluster.pk)
-        cluster = Cluster.objects.select_for_update(of=("self",)).get(pk=cluster.pk)
+        cluster = Cluster.objects.select_for_update(of=("self",), no_key=True).get(pk=cluster.pk)
         claimed = NamespaceClaim.objects.filter(cluster=cluster, namespace__in=wanted, valid_to__isnull=True).first()
         if claimed is not None:
             raise Conflict(

@@ -9,11 +9,12 @@ from typing import Any
 from django.db import transaction
 
 from infra.card_catalogue import NVIDIA_DRIVER, known_card
+from infra.concerned import concerned_by
 from infra.manifests import POOL_LABEL, ClassManifest, ClusterManifest, PoolManifest, read_class, read_cluster
 from infra.models import Cluster, GPUType, InferenceClass, Node, NodePool, Reservation
 from infra.quantity import MIB, parse_quantity
 from infra.services.gpu_types import attribute, slug_of
-from portal.kernel import audit
+from portal.kernel import audit, workqueue
 from portal.kernel.actors import PLATFORM_ADMIN, Actor
 from portal.kernel.problems import Conflict, Forbidden, Invalid
 
@@ -50,7 +51,10 @@ def inference_class_apply(*, manifest: Mapping[str, Any], actor: Actor) -> Infer
         row.description, row.devices, row.gpu_type = read.description, devices, gpu_type
         row.generation = 1 if made else row.generation + 1
         row.save()
-        NodePool.objects.filter(inference_class=row).update(devices=devices)
+        pools = NodePool.objects.filter(inference_class=row)
+        pools.update(devices=devices)
+        marks = [mark for pk in set(pools.values_list("cluster_id", flat=True)) for mark in concerned_by(pk)]
+        workqueue.mark_many(marks)
         audit.record(
             "inference_class_apply", actor=actor, tenant_id=None, object_kind="inference_class", object_id=row.pk,
             object_name=row.name, before=None if made else before, after=after,
@@ -127,7 +131,9 @@ def inference_cluster_apply(*, manifest: Mapping[str, Any], actor: Actor) -> Clu
     read = read_cluster(manifest)
     with transaction.atomic():
         cluster = (
-            Cluster.objects.select_for_update(of=("self",)).filter(slug=read.name, abandoned_at__isnull=True).first()
+            Cluster.objects.select_for_update(of=("self",), no_key=True)
+            .filter(slug=read.name, abandoned_at__isnull=True)
+            .first()
         )
         if cluster is None:
             detail = f"no cluster {read.name} is connected; connect it with its kubeconfig first, under this name"
@@ -142,6 +148,7 @@ def inference_cluster_apply(*, manifest: Mapping[str, Any], actor: Actor) -> Clu
             cluster.generation += 1
             cluster.save(update_fields=["labels", "taints", "generation"])
             _match_nodes(cluster)
+            workqueue.mark_many(concerned_by(cluster.pk))
             audit.record(
                 "inference_cluster_apply", actor=actor, tenant_id=None, object_kind="cluster", object_id=cluster.pk,
                 object_name=cluster.slug, before=before, after=after,
@@ -178,7 +185,7 @@ def _told(cluster: Cluster) -> dict[str, Any]:
 
 
 def _set_pool(cluster: Cluster, read: PoolManifest, recipe: InferenceClass) -> NodePool:
-    pool = NodePool.objects.select_for_update(of=("self",)).filter(cluster=cluster, name=read.name).first()
+    pool = NodePool.objects.select_for_update(of=("self",), no_key=True).filter(cluster=cluster, name=read.name).first()
     if pool is None:
         pool = NodePool(cluster=cluster, name=read.name, gpu_type=recipe.gpu_type)
     elif pool.inference_class_id != recipe.pk:

@@ -8,8 +8,9 @@ from uuid import UUID, uuid4
 from django.db import transaction
 from django.utils import timezone
 
+from infra.concerned import concerned_by
 from infra.kube.kubeconfig import Credentials
-from infra.models import Cluster, Site, WatchTarget
+from infra.models import Cluster, Reservation, Site, WatchTarget
 from infra.permissions import require_platform_admin
 from infra.selectors.inventory import left_on
 from infra.services.checks import (
@@ -206,6 +207,12 @@ def cluster_set_mode(*, cluster: Cluster, mode: str, actor: Actor) -> Cluster:
                 f"{left} objects of the portal are still on cluster {cluster.slug}; in observe mode they could never "
                 "be deleted. Delete the deployments and tenants' namespaces there first, or pause the cluster."
             )
+        held = Reservation.objects.filter(cluster=cluster, released_at__isnull=True).count()
+        if mode == Cluster.Mode.OBSERVE and held:
+            raise Conflict(
+                f"{held} reservations hold devices of cluster {cluster.slug} for replicas that are about to be made "
+                "there. Delete those deployments first, or pause the cluster."
+            )
         cluster.mode = mode
         _save(cluster, "mode")
         _record("cluster_set_mode", actor, "cluster", cluster.pk, cluster.slug, {"mode": before}, {"mode": mode})
@@ -296,7 +303,9 @@ def _set_paused(cluster: Cluster, paused: bool, verb: str, actor: Actor) -> Clus
 
 
 def _locked(cluster: Cluster) -> Cluster:
-    row = Cluster.objects.select_for_update(of=("self",)).select_related("site").get(pk=cluster.pk)
+    # The key stays, so rows that refer to the cluster may be added meanwhile.
+    rows = Cluster.objects.select_for_update(of=("self",), no_key=True)
+    row = rows.select_related("site").get(pk=cluster.pk)
     if row.abandoned_at is not None:
         raise Conflict(f"Cluster {row.slug} was abandoned at {row.abandoned_at:%Y-%m-%d %H:%M} UTC.")
     return row
@@ -309,7 +318,8 @@ def _save(cluster: Cluster, *fields: str) -> None:
 
 
 def _mark(cluster: Cluster) -> None:
-    workqueue.mark(WORK_KIND, cluster.pk, cluster_id=cluster.pk)
+    """Have it probed, and whoever may gain or lose by the change looked at."""
+    workqueue.mark_many([workqueue.Mark(WORK_KIND, cluster.pk, cluster.pk), *concerned_by(cluster.pk)])
 
 
 def _take_credentials(cluster: Cluster, credentials: Credentials, facts: ClusterFacts) -> None:

@@ -1,5 +1,6 @@
 """The probe before a cluster is connected: one of the few times that a request waits for a cluster."""
 
+import ssl
 from dataclasses import dataclass
 
 from django.utils import timezone
@@ -39,7 +40,13 @@ def probe(credentials: Credentials, *, slug: str, mode: str) -> ClusterFacts:
     Raises:
         Invalid: it can't be reached, does not accept the credentials, or rights are missing (each is named).
     """
-    client = KubeClient(credentials, name=slug)
+    try:
+        client = KubeClient(credentials, name=slug)
+    except (ssl.SSLError, ValueError) as error:
+        why = getattr(error, "reason", "") or type(error).__name__
+        raise Invalid.field(
+            _POINTER, f"TLS does not take the certificates or the key of the kubeconfig ({why}). Make new ones."
+        ) from None
     try:
         version = str(client.version().get("gitVersion") or "unknown")
         identity = client.identity()

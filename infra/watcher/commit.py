@@ -31,6 +31,8 @@ def commit(held: Held, items: Sequence[Item]) -> None:
     with fenced(held) as target:
         before = (target.last_error, target.failures)
         changes = lock_changes(target.cluster_id)
+        # Before its nodes, as whoever applies a manifest of the cluster takes these locks.
+        Cluster.objects.select_for_update(no_key=True).get(pk=target.cluster_id)
         marks: set[Mark] = set()
         seen: list[Seen] = []
         for item in items:
@@ -102,7 +104,7 @@ def _say(target: WatchTarget, item: Failed | Connected | Unreadable) -> None:
 
 def _condition(target: WatchTarget) -> None:
     """The cluster says of each target whether it is watched, and if not, why, and since when."""
-    cluster = Cluster.objects.select_for_update().get(pk=target.cluster_id)
+    cluster = Cluster.objects.select_for_update(no_key=True).get(pk=target.cluster_id)
     kind = f"{target.get_resource_display().capitalize()}Watched"
     if target.failures:
         new = Condition(kind, "False", "NotReadable", target.last_error)

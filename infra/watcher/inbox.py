@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
-from django.db import DatabaseError, close_old_connections, connection
+from django.db import DatabaseError, DataError, IntegrityError, close_old_connections, connection
 
 from infra.watcher.commit import commit
 from infra.watcher.items import Failed, Item
@@ -85,18 +85,18 @@ class Inbox:
             logger.info("%s", lost)
             self.close()
             return
-        except DatabaseError:
+        except Exception as error:
+            if not isinstance(error, DatabaseError) or isinstance(error, DataError | IntegrityError):
+                # This batch will never go through. Whoever follows next begins at the stored version.
+                logger.exception("a batch of %s can't be written; the target is let go", self.held.resource)
+                self._tell(do_commit)
+                self.close()
+                return
             # The same batch again: nothing of it was written.
             logger.exception("a batch could not be written; it is tried again in %.1f s", self._retry)
             connection.close()
             delay, self._retry = self._retry, min(_RETRY_LAST, self._retry * 2)
             batch = []
-        except Exception:
-            # Not the database: this batch will never go through. Whoever follows next begins at the stored version.
-            logger.exception("a batch of %s can't be written; the target is let go", self.held.resource)
-            self._tell(do_commit)
-            self.close()
-            return
         with self._changed:
             del self._items[: len(batch)]
             self._changed.notify_all()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from infra.models import Cluster, Device, GPUType, Node, Reservation
+from infra.concerned import concerned_by
+from infra.ledger import amount_of
+from infra.models import CapacitySpan, Cluster, Device, GPUType, Node, Reservation
 from infra.node_reading import NodeFacts
+from infra.pod_devices import is_gpu
+from infra.selectors.snapshot import unusable
 from infra.services.capacity import InService, capacity_set
 from infra.services.changes import Changes
 from infra.services.gpu_types import gpu_type_discover, pool_for, selector_labels
@@ -17,7 +21,7 @@ from portal.kernel.workqueue import Mark
 
 def store_nodes(
     cluster: Cluster,
-    sights: Iterable[NodeSight],
+    sights: Sequence[NodeSight],
     changes: Changes,
     *,
     listed: frozenset[str] | None = None,
@@ -30,8 +34,13 @@ def store_nodes(
     ``listed_at``; nodes that are not in it went out of service at ``last_proof`` (None: at that list).
     """
     also = selector_labels(cluster.pk)
-    rows = {node.uid: node for node in Node.objects.filter(cluster=cluster).select_related("pool")}
-    changed = False
+    # Locked by id, as whoever reserves devices on several nodes does; and what is read is what will be overwritten.
+    nodes = Node.objects.filter(cluster=cluster)
+    if listed is None:
+        nodes = nodes.filter(uid__in={sight.facts.uid for sight in sights})
+    locked = nodes.order_by("pk").select_for_update(of=("self",), no_key=True).select_related("pool")
+    rows = {node.uid: node for node in locked}
+    changed = more_room = False
     for sight in sorted(sights, key=lambda s: s.facts.name) if listed is not None else sights:
         row = rows.get(sight.facts.uid)
         if sight.deleted:
@@ -45,14 +54,37 @@ def store_nodes(
         if row is not None and row.gone_at is None and row.digest == sight.facts.digest:
             Node.objects.filter(pk=row.pk).update(resource_version=sight.facts.resource_version)
             continue
-        row, told = _seen(cluster, row, sight, also, changes)
+        before = room_on(row)
+        row, told = _seen(cluster, row, sight, also, changes, last_proof)
         rows[row.uid] = row
         changed |= told
+        more_room |= more(before, room_on(row))
     if listed is not None and listed_at is not None:
         for row in rows.values():
             if row.uid not in listed and row.gone_at is None:
                 changed |= _gone(row, last_proof or listed_at, listed_at, changes)
-    return {Mark("metering", cluster.pk, cause="watch")} if changed else set()
+    marks = {Mark("metering", cluster.pk, cause="watch")} if changed else set()
+    return marks | set(concerned_by(cluster.pk)) if more_room and cluster.writable else marks
+
+
+def room_on(row: Node | None) -> dict[str, object]:
+    """What a node has to offer to who waits for a place; empty where nothing may go to it."""
+    if row is None or row.gone_at is not None or row.pool is None or unusable(row):
+        return {}
+    offered: dict[str, object] = {
+        resource: amount_of(row.allocatable, resource)
+        for resource in row.allocatable
+        if is_gpu(resource) or resource in ("cpu", "memory")
+    }
+    cards = Device.objects.filter(node=row, gone_at__isnull=True, healthy=True).count()
+    return offered | {"cards": row.cards - row.unavailable_cards, "healthy": cards, "pool": row.pool.pk}
+
+
+def more(before: Mapping[str, object], after: Mapping[str, object]) -> bool:
+    """Whether there is more of anything, or in another pool, than before."""
+    if before.get("pool") != after.get("pool"):
+        return bool(after)
+    return any(isinstance(amount, int) and amount > int(str(before.get(name, 0))) for name, amount in after.items())
 
 
 def _older(facts: NodeFacts, row: Node) -> bool:
@@ -71,7 +103,12 @@ def _gone(row: Node, out_of_service: datetime, at: datetime, changes: Changes) -
 
 
 def _seen(
-    cluster: Cluster, row: Node | None, sight: NodeSight, also: frozenset[str], changes: Changes
+    cluster: Cluster,
+    row: Node | None,
+    sight: NodeSight,
+    also: frozenset[str],
+    changes: Changes,
+    last_proof: datetime | None,
 ) -> tuple[Node, bool]:
     facts = sight.facts
     gpu_type = gpu_type_discover(facts) if facts.has_cards else None
@@ -97,10 +134,23 @@ def _seen(
         facts.cards,
         facts.unavailable,
         facts.reason[:200],
-        facts.ready is None,
+        facts.ready is None or (facts.ready is False and not fresh and _is_lost(row)),
     )
-    at = sight.seen_at if fresh else _since(facts, was_ready, sight)
+    at = _came(facts, sight.seen_at, last_proof) if fresh else _since(facts, was_ready, sight)
     return row, capacity_set(row, state, at=at, changes=changes)
+
+
+def _is_lost(row: Node) -> bool:
+    """Whether it was lost so far: it is so until it is Ready again, not just heard of."""
+    return CapacitySpan.objects.filter(node=row, ended_at__isnull=True, lost=True).exists()
+
+
+def _came(facts: NodeFacts, seen_at: datetime, last_proof: datetime | None) -> datetime:
+    """Since when a node that we did not know is in service: since it was seen; one that was made while nobody watched,
+    since it is Ready."""
+    if last_proof is None or facts.created_at is None or facts.created_at < last_proof or not facts.ready:
+        return seen_at
+    return min(seen_at, max(facts.created_at, facts.ready_since or seen_at))
 
 
 def _promised(row: Node, facts: NodeFacts, gpu_type: GPUType | None) -> bool:

@@ -215,12 +215,14 @@ def token_revoke(*, token_id: UUID, actor: Actor) -> ApiToken:
     """End a token now; doing it twice changes nothing.
 
     Raises:
-        NotFound: no such token, or it is somebody else's and the actor is no platform-admin.
+        NotFound: no such token, it is somebody else's and the actor is no platform-admin, or the actor is a token of
+            one tenant and this one is not of that tenant.
     """
     with transaction.atomic():
         token = ApiToken.objects.select_for_update().select_related("user").filter(pk=token_id).first()
         allowed = actor.is_system or actor.is_platform(PLATFORM_ADMIN)
-        if token is None or not (allowed or token.user_id == actor.user_id):
+        within = token is not None and actor.tenant_id in (None, token.tenant_id)
+        if token is None or not within or not (allowed or token.user_id == actor.user_id):
             raise NotFound("There is no such token.")
         if token.revoked_at is None:
             token.revoked_at = timezone.now()

@@ -87,6 +87,7 @@ class Instance:
         return {
             **inherited,
             **kept,
+            **self._bytecode(inherited),
             **self.secrets(),
             "DJANGO_SETTINGS_MODULE": "portal.settings.production",
             "PYTHONUNBUFFERED": "1",
@@ -98,6 +99,13 @@ class Instance:
             "AIF_STATIC_ROOT": str(self.data / "static"),
             "AIF_DEMO": "1" if demo else "0",
         }
+
+    def _bytecode(self, env: dict[str, str]) -> dict[str, str]:
+        """Where Python may not keep compiled modules beside their source, they are kept in the data folder: else each
+        of our processes would compile a thousand modules anew, which takes seconds."""
+        if not env.get("PYTHONDONTWRITEBYTECODE") or env.get("PYTHONPYCACHEPREFIX"):
+            return {}
+        return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(self.data / "bytecode")}
 
     def read_state(self) -> dict[str, Any]:
         """What the last start wrote; empty if there was none or the file is broken."""

@@ -1,8 +1,9 @@
 """``python -m portal.cli up``: everything on one machine under one parent. No Django in this process.
 
-Order: PostgreSQL (started, or adopted) → migrations → Valkey → static files → simulator and seed (demonstration) →
-web, worker, beat, watcher. They are ended in reverse order. All but PostgreSQL die with this process, however it
-dies; PostgreSQL stays and the next start adopts it.
+Order: simulator (demonstration; it gets ready while the rest is prepared) → PostgreSQL (started, or adopted) →
+migrations and static files → Valkey → web, and the seed beside it → worker, beat, watcher. The address is told when
+the seed is done and the pages answer. They are ended in reverse order. All but PostgreSQL die with this process,
+however it dies; PostgreSQL stays and the next start adopts it.
 """
 
 from __future__ import annotations
@@ -99,18 +100,22 @@ class Supervisor:
     def _start(self) -> None:
         began = time.monotonic()
         self.port = _choose_port(self.options.port)
+        env = self.instance.environment(port=self.port, demo=self.options.demo)
+        if self._simulated:
+            self._launch(self._simulator_part(env))
         postgres = self.instance.postgres
         adopted = postgres.pid() is not None
         postgres.ensure_running()
         self._say("up", f"PostgreSQL is {'adopted' if adopted else 'started'} ({postgres.data})")
         postgres.prepare(DATABASE)
-        env = self.instance.environment(port=self.port, demo=self.options.demo)
         prepare(postgres.url(DATABASE, OWNER), env)
         self._check_stop()
         self._launch(self.valkey_part(env))
         _wait_for(self.instance.broker_socket.exists, 20, "Valkey does not open its socket", self._check_stop)
-        logins = self._demo(env) if self.options.demo else []
-        for part in self.portal_parts(env):
+        web, *others = self.portal_parts(env)
+        self._launch(web)  # loading its modules takes as long as the seed
+        logins = self._seed(env) if self.options.demo else []
+        for part in others:
             self._launch(part)
         try:
             _wait_for(self._healthy, HEALTHY_SECONDS, "the portal does not get ready", self._check_stop)
@@ -118,27 +123,26 @@ class Supervisor:
             raise StartError(f"{error} Its last answer: {self._last_answer}") from None
         self._announce(logins, time.monotonic() - began)
 
-    def _demo(self, env: dict[str, str]) -> list[dict[str, str]]:
-        """The simulated fleet and the seed; the logins that the seed tells of."""
-        if self.options.clusters == "simulator":
-            state = self.instance.data / "simulator"
-            state.mkdir(exist_ok=True, mode=0o700)
-            command = [
-                sys.executable,
-                "-m",
-                "simulator",
-                "--state-dir",
-                str(state),
-                "--port-base",
-                str(self.port + 100),
-            ]
-            bare = {name: value for name, value in env.items() if not name.startswith(("AIF_", "DJANGO_"))}
-            self._launch(Part("simulator", command, bare, on_parent_death=signal.SIGTERM))
+    @property
+    def _simulated(self) -> bool:
+        return self.options.demo and self.options.clusters == "simulator"
+
+    def _simulator_part(self, env: dict[str, str]) -> Part:
+        state = self.instance.data / "simulator"
+        state.mkdir(exist_ok=True, mode=0o700)
+        command = [sys.executable, "-m", "simulator", "--state-dir", str(state), "--port-base", str(self.port + 100)]
+        bare = {name: value for name, value in env.items() if not name.startswith(("AIF_", "DJANGO_"))}
+        return Part("simulator", command, bare, on_parent_death=signal.SIGTERM)
+
+    def _seed(self, env: dict[str, str]) -> list[dict[str, str]]:
+        """Seed the demonstration; the logins that the seed tells of."""
+        fleet: list[str] = []
+        if self._simulated:
             _wait_for(self._ready.is_set, 60, "the simulator does not say that it is ready", self._check_stop)
-            (self.instance.private / "simulator.json").write_text(json.dumps(self._ready_line))
-        fleet = ["--simulator", str(self.instance.private / "simulator.json")]
-        seeded = self._manage(env, "demo_seed", *(fleet if self.options.clusters == "simulator" else []))
-        for line in reversed(seeded.splitlines()):
+            facts = self.instance.private / "simulator.json"
+            facts.write_text(json.dumps(self._ready_line))
+            fleet = ["--simulator", str(facts)]
+        for line in reversed(self._manage(env, "demo_seed", *fleet).splitlines()):
             if line.startswith("{"):
                 found: list[dict[str, str]] = json.loads(line).get("logins", [])
                 return found

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +15,7 @@ from infra.watcher.commit import commit
 from infra.watcher.follower import Follower
 from infra.watcher.items import Item
 from infra.watcher.source import KubeSource
+from portal.demo.parallel import side_by_side
 from portal.kernel.actors import Actor
 from portal.kernel.scoping import system_scope
 
@@ -34,14 +34,14 @@ def clusters_ensure(fleet: Mapping[str, Mapping[str, Any]], actor: Actor) -> dic
     Args:
         fleet: name → ``{"kubeconfig": path, "observe_kubeconfig": path, "server": address}``.
     """
-    found: dict[str, Cluster] = {}
-    for name, facts in fleet.items():
-        mode = MODES.get(name, Cluster.Mode.MANAGE)
+
+    def ensure(name: str) -> Cluster:
+        facts, mode = fleet[name], MODES.get(name, Cluster.Mode.MANAGE)
         path = facts["observe_kubeconfig"] if mode == Cluster.Mode.OBSERVE else facts["kubeconfig"]
         kubeconfig = Path(path).read_text()
         cluster = Cluster.objects.filter(slug=name).first()
         if cluster is None:
-            cluster = cluster_connect(
+            return cluster_connect(
                 slug=name,
                 site=Site.objects.get(slug=site_of(name)),
                 mode=mode,
@@ -50,10 +50,11 @@ def clusters_ensure(fleet: Mapping[str, Mapping[str, Any]], actor: Actor) -> dic
                 system_namespaces=SYSTEM_NAMESPACES,
                 actor=actor,
             )
-        elif urlsplit(cluster.api_server).netloc != urlsplit(facts["server"]).netloc:
-            cluster = cluster_rotate_kubeconfig(cluster=cluster, kubeconfig=kubeconfig, actor=actor)
-        found[name] = cluster
-    return found
+        if urlsplit(cluster.api_server).netloc != urlsplit(facts["server"]).netloc:
+            return cluster_rotate_kubeconfig(cluster=cluster, kubeconfig=kubeconfig, actor=actor)
+        return cluster
+
+    return dict(zip(fleet, side_by_side(ensure, fleet), strict=True))
 
 
 class _Sink:
@@ -73,13 +74,17 @@ def list_once(clusters: Mapping[str, Cluster]) -> None:
         targets.ensure_targets()
         held = targets.claim("demonstration", limit=4 * len(by_id))
     try:
-        for each in sorted(held, key=lambda one: one.resource):  # nodes before pods
-            if each.cluster_id in by_id:
-                sink = _Sink()
-                client = partial(KubeClient.for_cluster, by_id[each.cluster_id])
-                source = KubeSource(client, each.resource)
-                Follower(each, source, sink, list).list_all()
-                commit(each, sink.items)
+        side_by_side(
+            lambda cluster: _list(cluster, [one for one in held if one.cluster_id == cluster.pk]), by_id.values()
+        )
     finally:
         with system_scope("demonstration"):
             targets.release(held)
+
+
+def _list(cluster: Cluster, held: Iterable[targets.Held]) -> None:
+    client = KubeClient.for_cluster(cluster)
+    for each in sorted(held, key=lambda one: one.resource):  # nodes before pods
+        sink = _Sink()
+        Follower(each, KubeSource(lambda: client, each.resource), sink, list).list_all()
+        commit(each, sink.items)

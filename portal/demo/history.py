@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from fractions import Fraction
-from uuid import NAMESPACE_URL, uuid5
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 from infra.evidence import ContainerEvidence, Owner, PodEvidence
 from infra.hami_record import HAMI_ALLOCATED, HAMI_PHASE
@@ -19,7 +21,7 @@ from infra.pod_devices import (
     MIG_PREFIX,
     ContainerKind,
 )
-from infra.services.changes import lock_changes
+from infra.services.changes import Changes, lock_changes
 from infra.watcher.pods import store_pods
 from portal.demo.timeline import Run, timeline
 from portal.kernel.scoping import system_scope
@@ -28,38 +30,57 @@ from portal.kernel.workqueue import mark_many
 OUTAGE = timedelta(hours=5)
 
 
-def history_tell(clusters: Mapping[str, Cluster], since: datetime, until: datetime) -> int:
-    """Write the evidence of [since, until) for clusters that have none of the past yet; how many pods were written."""
-    runs = timeline(since, until)
-    written = 0
-    for name, cluster in clusters.items():
-        with system_scope("demonstration"):
-            if WatchSpan.objects.filter(target__cluster=cluster, source=EvidenceSource.DEMO).exists():
-                continue
-            _capacity(cluster, since)
-            pods = [_pod(cluster, run) for run in runs if run.cluster == name]
-            changes = lock_changes(cluster.pk)
-            marks = store_pods(cluster, pods, changes, source=EvidenceSource.DEMO)
-            changes.save()
-            _watched(cluster, since, until)
-            mark_many(marks)
-            written += len(pods)
-    return written
+@dataclass
+class _Hardware:
+    """A cluster's nodes by name, their spans in service now, and their HAMi cards by index; read once."""
+
+    nodes: list[Node]
+    spans: dict[UUID, CapacitySpan]
+    cards: dict[UUID, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def of(self, product: str, sharing: str) -> list[Node]:
+        """The nodes whose cards have this word in their type's name and are handed out in this way."""
+        return [
+            node
+            for node in self.nodes
+            if node.pool is not None
+            and node.pool.sharing == sharing
+            and node.pool.gpu_type is not None
+            and product in node.pool.gpu_type.name
+        ]
 
 
-def _nodes(cluster: Cluster, product: str, sharing: str) -> list[Node]:
-    found = Node.objects.filter(
-        cluster=cluster, pool__sharing=sharing, pool__gpu_type__name__contains=product, gone_at__isnull=True
-    )
-    return list(found.order_by("name"))
+def history_tell(name: str, cluster: Cluster, since: datetime, until: datetime) -> int:
+    """Write the evidence of [since, until) for a cluster that has none of the past yet; how many pods were written."""
+    with system_scope("demonstration"):
+        if WatchSpan.objects.filter(target__cluster=cluster, source=EvidenceSource.DEMO).exists():
+            return 0
+        hardware = _hardware(cluster)
+        changes = lock_changes(cluster.pk)
+        _capacity(cluster, hardware, since, changes)
+        pods = [_pod(hardware, run) for run in timeline(since, until) if run.cluster == name]
+        marks = store_pods(cluster, pods, changes, source=EvidenceSource.DEMO)
+        changes.save()
+        _watched(cluster, since, until)
+        mark_many(marks)
+        return len(pods)
 
 
-def _capacity(cluster: Cluster, since: datetime) -> None:
+def _hardware(cluster: Cluster) -> _Hardware:
+    nodes = Node.objects.filter(cluster=cluster, gone_at__isnull=True).select_related("pool__gpu_type")
+    spans = CapacitySpan.objects.filter(cluster=cluster, ended_at__isnull=True)
+    hardware = _Hardware(list(nodes.order_by("name")), {span.node_id: span for span in spans})
+    for node_id, uuid in Device.objects.filter(cluster=cluster).order_by("index").values_list("node_id", "uuid"):
+        hardware.cards[node_id].append(uuid)
+    return hardware
+
+
+def _capacity(cluster: Cluster, hardware: _Hardware, since: datetime, changes: Changes) -> None:
     """Each node was in service all the time; the last H100 node of a cluster was out for some hours on one day."""
-    changes = lock_changes(cluster.pk)
-    broken = _nodes(cluster, "H100", "whole")[-1:]
-    for node in Node.objects.filter(cluster=cluster, gone_at__isnull=True):
-        now = CapacitySpan.objects.get(node=node, ended_at__isnull=True)
+    broken = hardware.of("H100", "whole")[-1:]
+    past: list[CapacitySpan] = []
+    for node in hardware.nodes:
+        now = hardware.spans[node.pk]
         fault = since + timedelta(days=11, hours=2)
         edges: list[tuple[datetime, datetime, int, str]] = [(since, now.started_at, 0, "")]
         if node in broken and fault + OUTAGE < now.started_at:
@@ -68,11 +89,11 @@ def _capacity(cluster: Cluster, since: datetime) -> None:
                 (fault, fault + OUTAGE, node.cards, "Ready is False: the kubelet stopped posting node status"),
                 (fault + OUTAGE, now.started_at, 0, ""),
             ]
-        for start, end, unavailable, reason in edges:
-            CapacitySpan.objects.create(
+        past += [
+            CapacitySpan(
                 cluster=cluster,
                 node=node,
-                gpu_type=now.gpu_type,
+                gpu_type_id=now.gpu_type_id,
                 sharing=now.sharing,
                 zone_id=now.zone_id,
                 cards=now.cards,
@@ -83,8 +104,10 @@ def _capacity(cluster: Cluster, since: datetime) -> None:
                 source=EvidenceSource.DEMO,
                 changed_seq=changes.draw(),
             )
-        Node.objects.filter(pk=node.pk).update(first_seen_at=since)
-    changes.save()
+            for start, end, unavailable, reason in edges
+        ]
+    CapacitySpan.objects.bulk_create(past)
+    Node.objects.filter(pk__in=[node.pk for node in hardware.nodes]).update(first_seen_at=since)
 
 
 def _watched(cluster: Cluster, since: datetime, until: datetime) -> None:
@@ -98,9 +121,9 @@ def _watched(cluster: Cluster, since: datetime, until: datetime) -> None:
         )
 
 
-def _pod(cluster: Cluster, run: Run) -> PodEvidence:
+def _pod(hardware: _Hardware, run: Run) -> PodEvidence:
     """The evidence that a watch would have left of the run."""
-    node = _nodes(cluster, run.product, run.sharing)[run.node]
+    node = hardware.of(run.product, run.sharing)[run.node]
     requests = {"cpu": Fraction(4 * run.gpus), "memory": Fraction(run.gpus * 32 * 1024**3)}
     annotations: tuple[tuple[str, str], ...] = ()
     if run.sharing == "mig":
@@ -108,9 +131,8 @@ def _pod(cluster: Cluster, run: Run) -> PodEvidence:
     else:
         requests[GPU] = Fraction(run.gpus)
     if run.sharing == "hami":
-        card = Device.objects.filter(node=node).order_by("index")[run.card]
         requests[GPU_MEMORY], requests[GPU_CORES] = Fraction(run.memory_mib), Fraction(run.cores)
-        record = f"{card.uuid},NVIDIA,{run.memory_mib},{run.cores}:;"
+        record = f"{hardware.cards[node.pk][run.card]},NVIDIA,{run.memory_mib},{run.cores}:;"
         annotations = ((HAMI_PHASE, "success"), (HAMI_ALLOCATED, record))
     uid = str(uuid5(NAMESPACE_URL, f"demo/{run.cluster}/{run.namespace}/{run.name}"))
     pairs = _sorted(requests.items())

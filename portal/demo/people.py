@@ -12,6 +12,7 @@ from infra.services.clusters import site_create
 from infra.shares import CARD
 from portal.accounts.models import User
 from portal.accounts.services import user_create
+from portal.demo.parallel import side_by_side
 from portal.kernel.actors import PLATFORM_ADMIN, PLATFORM_FINANCE, PLATFORM_VIEWER, Actor
 from tenants.models import Member, Tenant, Zone
 from tenants.services.members import member_set
@@ -50,16 +51,20 @@ def people_ensure(logins: Path | None) -> list[dict[str, str]]:
     Without a file the passwords are told this once.
     """
     known: dict[str, str] = json.loads(logins.read_text()) if logins is not None and logins.exists() else {}
-    for name, (role, _, _) in PEOPLE.items():
-        user = User.objects.filter(username=name).first()
-        if user is not None and name in known:
-            continue
-        known[name] = secrets.token_urlsafe(12)
+    users = {user.username: user for user in User.objects.filter(username__in=PEOPLE)}
+    untold = [name for name in PEOPLE if name not in users or name not in known]
+    known |= {name: secrets.token_urlsafe(12) for name in untold}
+
+    def give_password(name: str) -> None:
+        user = users.get(name)
         if user is None:
+            role = PEOPLE[name][0]
             user_create(username=name, password=known[name], platform_role=role, actor=Actor.system("demonstration"))
         else:
             user.set_password(known[name])
             user.save(update_fields=["password"])
+
+    side_by_side(give_password, untold)
     if logins is not None:
         handle = os.open(logins, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "w") as file:

@@ -19,6 +19,7 @@ from infra.models.hardware import SharingMode
 from infra.services.claims import namespace_claim_set
 from portal.demo.fleet import clusters_ensure, list_once
 from portal.demo.history import history_tell
+from portal.demo.parallel import side_by_side
 from portal.demo.people import admin, people_ensure, quotas_ensure, teams_ensure
 from portal.kernel.actors import Actor
 from portal.kernel.clock import period_of, previous_period, utcnow
@@ -71,10 +72,13 @@ def _past(tenants: dict[str, Tenant], clusters: dict[str, Cluster], issuer: Issu
             cost_code=tenants[slug].cost_code,
             actor=actor,
         )
-    history_tell(clusters, last_month.start, now)
-    for cluster in clusters.values():
-        while not meter_cluster(cluster.pk).done:
+
+    def tell(name: str) -> None:
+        history_tell(name, clusters[name], last_month.start, now)
+        while not meter_cluster(clusters[name].pk).done:
             pass
+
+    side_by_side(tell, clusters)
     periods_ensure(issuer)
     period = BillingPeriod.objects.get(issuer=issuer, starts_at=last_month.start)
     try:

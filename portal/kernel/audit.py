@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 HIDDEN = "(hidden)"
 _SECRET = re.compile(
-    r"password|passwd|secret|token|kubeconfig|ciphertext|digest|credential|private|pepper", re.IGNORECASE
+    r"password|passwd|secret|token|kubeconfig|ciphertext|digest|credential|private|pepper|api_?key", re.IGNORECASE
 )
 
 
@@ -117,8 +117,13 @@ def system_scope_opened(reason: str) -> None:
 
 
 def redact(value: Any) -> Any:
-    """A copy fit for the audit: JSON types only, values under secret-looking names hidden."""
+    """A copy fit for the audit: JSON types only, values under secret-looking names hidden.
+
+    Also ``{"name": "HF_TOKEN", "value": ...}``, as manifests write environment variables.
+    """
     if isinstance(value, Mapping):
+        if value.get("value") and isinstance(value.get("name"), str) and _SECRET.search(value["name"]):
+            return {**redact({key: item for key, item in value.items() if key != "value"}), "value": HIDDEN}
         return {
             str(key): HIDDEN if _SECRET.search(str(key)) and item not in (None, "") else redact(item)
             for key, item in value.items()

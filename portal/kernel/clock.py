@@ -228,11 +228,6 @@ def hours(interval: Interval) -> Iterator[Interval]:
         at += HOUR
 
 
-def split_hours(interval: Interval) -> list[Interval]:
-    """`interval` cut at the full UTC hours."""
-    return split_at(interval, (hour.start for hour in hours(interval)))
-
-
 # --- billing periods ---
 
 

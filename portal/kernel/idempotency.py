@@ -22,6 +22,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from portal.kernel import crypto
+from portal.kernel.actors import current_request
 from portal.kernel.ids import uuid7
 from portal.kernel.models import IdempotencyRecord
 from portal.kernel.problems import BadRequest, Conflict, Invalid
@@ -47,7 +48,10 @@ class Idempotent(APIView):
             return
         if len(key) > LONGEST_KEY or not key.isascii() or not key.isprintable():
             raise BadRequest(f"{HEADER} is at most {LONGEST_KEY} printable ASCII characters.")
-        principal = str(request.user.pk)
+        # The token's own id: a token of one team must not get what another one, or the browser, was answered.
+        asking = current_request()
+        actor = asking.actor if asking is not None else None
+        principal = str(request.user.pk if actor is None else actor.id)
         route = f"{request.method} {request.path}"[:400]
         body = json.dumps(request.data, sort_keys=True, default=str).encode()
         digest = hashlib.sha256(body).hexdigest()

@@ -115,7 +115,7 @@ class DeploymentsView(ManifestView):
         row = self.enter(tenant)
         query = request.query_params
         size = query.get("page_size", "50")
-        if not size.isascii() or not size.isdecimal() or not 1 <= int(size[:9]) <= 200:
+        if not size.isascii() or not size.isdecimal() or len(size) > 3 or not 1 <= int(size) <= 200:
             raise BadRequest("page_size is a number from 1 to 200.")
         with tenant_scope(row.pk):
             page = deployments_page(

@@ -49,6 +49,14 @@ def flag(query: QueryDict, name: str) -> bool:
 class TeamView(View):
     """A view below ``/tenants/<tenant>``."""
 
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Refuse an outsider before an answer that was kept for a repeated request is given again."""
+        self.perform_authentication(request)
+        self.check_permissions(request)
+        if "tenant" in kwargs:
+            self.enter(kwargs["tenant"])
+        super().initial(request, *args, **kwargs)
+
     def enter(self, slug: str, perm: Perm = Perm.TENANT_READ) -> Tenant:
         """The tenant, if the actor may enter it with that permission."""
         return tenant_for(self.actor, slug, perm)

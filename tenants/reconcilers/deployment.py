@@ -28,7 +28,7 @@ from tenants.stored import manifest_of, replica_manifest, replica_spec, same_sha
 
 KIND = "deployment"
 RACES = 8
-SOONEST, LATEST = 30.0, 300.0
+AT_FIRST, SOONEST, LATEST = 1.0, 30.0, 300.0
 
 
 @dataclass
@@ -142,7 +142,9 @@ def _bring(item: Claimed, view: View) -> Outcome:
         placing.deployment_status(fresh.deployment, values, _event(fresh.deployment, decision))
     reached("deployment-recorded")
     if decision.short:
-        return RetryAfter(_patience(values["waiting_since"]), status.waiting)
+        # What was freed between the plan and now woke nobody: that this waits was not written down yet.
+        known = fresh.deployment.waiting_since is not None
+        return RetryAfter(_patience(values["waiting_since"]) if known else AT_FIRST, status.waiting)
     return Done()
 
 
@@ -231,6 +233,9 @@ def _act(item: Claimed, view: View, decision: Decision) -> None:
         except QuotaExceeded as error:
             # Not planned again: the next plan would see the same quota. Nothing more of it fits either.
             decision.short_reason, decision.short = waiting.QUOTA_EXCEEDED, str(error)
+            # It may be that parts elsewhere are larger than what is held there; as they shrink, this is woken.
+            with item.fenced():
+                placing.parts_settle(deployment.tenant_id)
             break
         reached("deployment-one-reserved")
     if decision.step.update:

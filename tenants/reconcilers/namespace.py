@@ -17,7 +17,7 @@ from portal.kernel.workqueue import Claimed, Done, Outcome, RetryAfter, register
 from tenants.bundle import OWNER_KIND, QUOTA_NAME, BundleFacts, Manifest, namespace_bundle
 from tenants.models import QuotaAllotment, TenantNamespace
 from tenants.selectors.namespaces import gpu_resources_allowed
-from tenants.services.allotments import allotments_confirmed, quota_locked
+from tenants.services.allotments import allotments_confirmed, allotments_settle, quota_locked
 from tenants.services.waking import deployments_wake
 
 # The bundle is the platform's: what somebody else changed in it is taken back, and named in the condition.
@@ -50,6 +50,7 @@ def reconcile(item: Claimed) -> Outcome:
     """Apply the bundle; done when the API server enforces the quota that was written."""
     wanted = _load(item)
     if wanted is None:
+        _give_back(item)
         return Done()
     owner = Owner(OWNER_KIND, item.object_id, wanted.tenant_id, wanted.generation)
     try:
@@ -66,6 +67,13 @@ def reconcile(item: Claimed) -> Outcome:
         raise
     taken_back = ", ".join(sorted({conflict.manager for each in report.forced.values() for conflict in each}))
     with item.fenced():
+        # Quota rows before the namespace's: whoever places takes them in this order too.
+        shrank = enforced and allotments_confirmed(
+            tenant_id=wanted.tenant_id,
+            cluster_id=wanted.cluster.pk,
+            namespace=wanted.name,
+            targets=wanted.targets,
+        )
         row = TenantNamespace.objects.select_for_update().get(pk=item.object_id)
         if not enforced:
             _say(
@@ -79,15 +87,24 @@ def reconcile(item: Claimed) -> Outcome:
         row.save(update_fields=["observed_generation"])
         message = f"Changes by {taken_back} were taken back." if taken_back else ""
         _say(row, "True", "Applied", message)
-        shrank = allotments_confirmed(
-            tenant_id=wanted.tenant_id,
-            cluster_id=wanted.cluster.pk,
-            namespace=wanted.name,
-            targets=wanted.targets,
-        )
         if shrank:
             deployments_wake(tenant_id=wanted.tenant_id)
     return Done()
+
+
+def _give_back(item: Claimed) -> None:
+    """Of a cluster that was given up nothing is confirmed any more: its parts count no longer, the quota is free."""
+    with item.fenced():
+        row = TenantNamespace.objects.filter(pk=item.object_id, cluster__abandoned_at__isnull=False).first()
+        if row is None:
+            return
+        allotments_settle(tenant_id=row.tenant_id, cluster_id=row.cluster_id)
+        parts = QuotaAllotment.objects.filter(tenant_id=row.tenant_id, cluster_id=row.cluster_id, namespace=row.name)
+        targets = dict(parts.values_list("pk", "target"))
+        if allotments_confirmed(
+            tenant_id=row.tenant_id, cluster_id=row.cluster_id, namespace=row.name, targets=targets
+        ):
+            deployments_wake(tenant_id=row.tenant_id)
 
 
 def _load(item: Claimed) -> _Wanted | None:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from django.db.models import Count, Q
 
+from portal.kernel.clock import as_utc
 from portal.kernel.problems import BadRequest, NotFound
 from tenants.models import DeploymentEvent, ModelDeployment, ModelReplica, Tenant
 
@@ -149,6 +150,6 @@ def _decode(cursor: str) -> tuple[datetime, UUID]:
     try:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
         moment, _, pk = text.partition(" ")
-        return datetime.fromisoformat(moment), UUID(pk)
-    except (ValueError, binascii.Error) as error:
+        return as_utc(datetime.fromisoformat(moment)), UUID(pk)
+    except (ValueError, OverflowError, binascii.Error) as error:
         raise BadRequest("The cursor is not one that a page of this list gave. Start from the first page.") from error

@@ -48,7 +48,10 @@ def hold_share(hold: Hold, gpu_type: GPUType, registered: Collection[str]) -> in
 
 
 def observed_unreserved(tenant_id: UUID) -> Observed:
-    """Live GPU pods in the tenant's namespaces that no reservation stands for: made by hand, or by another tool."""
+    """Live GPU pods in the tenant's namespaces that no reservation stands for: made by hand, or by another tool.
+
+    What was last seen on a cluster that was given up counts no longer.
+    """
     claimed = NamespaceClaim.objects.filter(
         cluster=OuterRef("cluster"),
         namespace=OuterRef("namespace"),
@@ -56,7 +59,11 @@ def observed_unreserved(tenant_id: UUID) -> Observed:
         valid_to__isnull=True,
     )
     live = PodObservation.objects.filter(
-        Exists(claimed), replica_id__isnull=True, ended_at__isnull=True, gone_at__isnull=True
+        Exists(claimed),
+        cluster__abandoned_at__isnull=True,
+        replica_id__isnull=True,
+        ended_at__isnull=True,
+        gone_at__isnull=True,
     ).exclude(node_name="")
     observed = Observed()
     pods = list(live.values_list("cluster_id", "namespace", "node_name", "holds"))

@@ -58,6 +58,12 @@ def quota_locked(tenant_id: UUID, gpu_type_ids: Iterable[UUID]) -> dict[UUID, GP
     return {row.gpu_type_id: row for row in rows}
 
 
+def types_on(tenant_id: UUID, cluster_id: UUID) -> set[UUID]:
+    """The GPU types of which the tenant has a part on the cluster: what :func:`allotments_settle` locks."""
+    parts = QuotaAllotment.objects.filter(tenant_id=tenant_id, cluster_id=cluster_id)
+    return set(parts.values_list("quota__gpu_type_id", flat=True))
+
+
 def admitted(tenant_id: UUID, gpu_type_id: UUID) -> int:
     """What counts against the quota now: live reservations, and GPU pods in the tenant's namespaces that have none."""
     reserved = Reservation.objects.filter(
@@ -69,8 +75,9 @@ def admitted(tenant_id: UUID, gpu_type_id: UUID) -> int:
 def allotment_require(*, quota: GPUQuota, cluster: Cluster, namespace: str, needed: int) -> QuotaAllotment:
     """Make the part of ``quota`` on ``namespace`` at least ``needed``, if the limit allows it.
 
-    Call it inside a transaction that holds the quota's row lock (:func:`quota_locked`). Growing bumps the
-    namespace's generation, so that its ResourceQuota is raised before pods are made.
+    Call it inside a transaction that holds the quota's row lock (:func:`quota_locked`). The namespace's generation is
+    bumped, so that its ResourceQuota is written before pods are made: also where the part is large enough already,
+    because the ResourceQuota counts by resource, and another way of sharing is another resource.
 
     Raises:
         QuotaExceeded: the parts of all namespaces together would be more than the limit.
@@ -79,6 +86,7 @@ def allotment_require(*, quota: GPUQuota, cluster: Cluster, namespace: str, need
         tenant_id=quota.tenant_id, quota=quota, cluster=cluster, namespace=namespace
     )
     if needed <= allotment.target:
+        _bundle_changed(quota.tenant_id, cluster.pk)
         return allotment
     elsewhere = (
         QuotaAllotment.objects.filter(tenant_id=quota.tenant_id, quota=quota)
@@ -103,7 +111,7 @@ def allotment_require(*, quota: GPUQuota, cluster: Cluster, namespace: str, need
 def allotments_settle(*, tenant_id: UUID, cluster_id: UUID) -> None:
     """Lower the targets of a tenant's parts on a cluster to what is reserved or seen there.
 
-    Call it after reservations were released, inside a transaction. ``amount`` follows in
+    Call it after reservations were released or pods have ended, inside a transaction. ``amount`` follows in
     :func:`allotments_confirmed`, once the cluster's ResourceQuota says the lower figure.
     """
     parts = list(
@@ -111,7 +119,7 @@ def allotments_settle(*, tenant_id: UUID, cluster_id: UUID) -> None:
         .select_related("quota")
         .order_by("quota_id", "id")
     )
-    quota_locked(tenant_id, [part.quota.gpu_type_id for part in parts])
+    quota_locked(tenant_id, types_on(tenant_id, cluster_id))
     observed = observed_unreserved(tenant_id)
     changed = False
     for part in parts:
@@ -138,6 +146,8 @@ def allotments_settle(*, tenant_id: UUID, cluster_id: UUID) -> None:
 def allotments_confirmed(*, tenant_id: UUID, cluster_id: UUID, namespace: str, targets: dict[UUID, int]) -> bool:
     """The cluster's ResourceQuota now says ``targets`` (allotment id → millionths): let the amounts follow down.
 
+    Locks quota rows: call it before anything that comes after them in the order of locks (the namespace's row).
+
     Returns:
         Whether any amount shrank (then deployments that wait for quota may go on).
     """
@@ -157,5 +167,4 @@ def allotments_confirmed(*, tenant_id: UUID, cluster_id: UUID, namespace: str, t
 def _bundle_changed(tenant_id: UUID, cluster_id: UUID) -> None:
     rows = TenantNamespace.objects.filter(tenant_id=tenant_id, cluster_id=cluster_id)
     rows.update(generation=F("generation") + 1)
-    for row in rows:
-        workqueue.mark("namespace", row.pk, cluster_id=cluster_id, tenant_id=tenant_id)
+    workqueue.mark_many(workqueue.Mark("namespace", row.pk, cluster_id, tenant_id) for row in rows)

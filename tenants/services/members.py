@@ -26,7 +26,7 @@ def member_set(*, tenant: Tenant, username: str, role: str, actor: Actor, source
     if user is None:
         raise Invalid.field("/username", f"There is no active user {username}. They must have signed in once.")
     with tenant_scope(tenant.pk):
-        Tenant.objects.select_for_update().get(pk=tenant.pk)
+        Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
         member = Member.objects.filter(tenant=tenant, user=user).first()
         before = member.role if member else None
         if member is not None and before == role:
@@ -55,7 +55,7 @@ def member_remove(*, tenant: Tenant, username: str, actor: Actor) -> None:
     """
     require(actor, Perm.MEMBER_MANAGE, tenant)
     with tenant_scope(tenant.pk):
-        Tenant.objects.select_for_update().get(pk=tenant.pk)
+        Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
         member = Member.objects.filter(tenant=tenant, user__username=username).first()
         if member is None:
             raise NotFound(f"{username} is not a member of {tenant.slug}.")

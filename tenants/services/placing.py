@@ -1,7 +1,7 @@
 """Acting on a plan: each new replica in one short transaction, quota and devices checked again under their locks.
 
-Order of locks for everybody: the deployment's row, quota rows (by id), nodes (by id), replicas. Each function runs
-inside the caller's fenced transaction.
+Order of locks for everybody: the deployment's row, the tenant's, quota rows (by id), the namespace's, nodes (by id),
+replicas, and work items last. Each function runs inside the caller's fenced transaction.
 """
 
 from __future__ import annotations
@@ -20,10 +20,16 @@ from portal.kernel import workqueue
 from portal.kernel.actors import Actor
 from portal.kernel.clock import utcnow
 from portal.kernel.ids import uuid7
-from tenants.models import GPUQuota, ModelDeployment, ModelReplica, Tenant
+from tenants.models import GPUQuota, ModelDeployment, ModelReplica, QuotaAllotment, Tenant
 from tenants.placements import placement_to_json
 from tenants.selectors.quota import observed_unreserved
-from tenants.services.allotments import QuotaExceeded, admitted, allotment_require, quota_locked
+from tenants.services.allotments import (
+    QuotaExceeded,
+    admitted,
+    allotment_require,
+    allotments_settle,
+    quota_locked,
+)
 from tenants.services.events import event_add
 from tenants.services.namespaces import namespace_ensure
 from tenants.stored import manifest_of, replica_spec
@@ -55,12 +61,15 @@ def replica_place(deployment: ModelDeployment, placement: Placement) -> ModelRep
     """Make one replica of what the plan says: admit it, promise it its devices, have it applied.
 
     Raises:
-        Stale: the deployment was changed.
+        Stale: the deployment was changed, or its tenant was suspended.
         QuotaExceeded: the tenant's quota does not hold it (any more).
         NoCapacity: the devices are not free any more.
     """
     row = deployment_current(deployment)
-    tenant = row.tenant
+    # Locked, so that the zone and state that this goes by are still the tenant's when it commits.
+    tenant = row.tenant = Tenant.objects.select_for_update(no_key=True).get(pk=row.tenant_id)
+    if tenant.state != Tenant.State.ACTIVE or tenant.zone_id != deployment.tenant.zone_id:
+        raise Stale(f"Tenant {tenant.slug} was suspended or moved to another zone meanwhile.")
     cluster = Cluster.objects.select_related("site").get(slug=placement.cluster)
     lines = lines_for(placement)
     needed: dict[UUID, int] = defaultdict(int)
@@ -125,6 +134,14 @@ def _admit(tenant: Tenant, cluster: Cluster, needed: dict[UUID, int]) -> None:
 def _unlocked(tenant_id: UUID, needed: dict[UUID, int]) -> dict[UUID, GPUQuota]:
     rows = GPUQuota.objects.filter(tenant_id=tenant_id, gpu_type_id__in=list(needed)).select_related("gpu_type")
     return {row.gpu_type_id: row for row in rows}
+
+
+def parts_settle(tenant_id: UUID) -> None:
+    """Lower the parts of the tenant's quotas to what is held on each cluster (pods may have ended since they grew)."""
+    parts = QuotaAllotment.objects.filter(tenant_id=tenant_id)
+    quota_locked(tenant_id, set(parts.values_list("quota__gpu_type_id", flat=True)))
+    for cluster_id in sorted(set(parts.values_list("cluster_id", flat=True))):
+        allotments_settle(tenant_id=tenant_id, cluster_id=cluster_id)
 
 
 def replicas_update(deployment: ModelDeployment, indexes: Sequence[int]) -> None:

@@ -6,6 +6,7 @@ Nothing is written where nothing changed; the deployment is marked where somethi
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any, Literal
 from uuid import UUID
 
 from infra.kube.errors import KubeError, Unauthorized, Unreachable, WrongCluster
@@ -16,7 +17,7 @@ from portal.kernel.clock import utcnow
 from portal.kernel.conditions import Condition, drop_condition, get_condition, set_condition
 from tenants.models import ModelReplica
 from tenants.observing import Observed, Phase
-from tenants.services.allotments import allotments_settle, quota_locked
+from tenants.services.allotments import allotments_settle, quota_locked, types_on
 from tenants.services.events import event_add
 from tenants.services.waking import deployments_wake
 
@@ -93,8 +94,10 @@ def replica_ended(pk: UUID) -> None:
     if replica is None:
         return
     held = Reservation.objects.filter(replica_id=pk, released_at__isnull=True)
-    # Quota rows before nodes before the replica: the order of everybody who takes these locks.
-    quota_locked(replica.tenant_id, set(held.values_list("gpu_type_id", flat=True)))
+    # Quota rows before nodes before the replica: the order of everybody who takes these locks. All at once, or two
+    # replicas of different types would wait for each other.
+    types = set(held.values_list("gpu_type_id", flat=True)) | types_on(replica.tenant_id, replica.cluster_id)
+    quota_locked(replica.tenant_id, types)
     release(pk)
     allotments_settle(tenant_id=replica.tenant_id, cluster_id=replica.cluster_id)
     row = _locked(pk)
@@ -102,8 +105,8 @@ def replica_ended(pk: UUID) -> None:
         return
     row.deleted_at = utcnow()
     row.save(update_fields=["deleted_at"])
-    _store(row, phase=Phase.DELETED, reason="Deleted", message="", conditions=row.conditions, ready=False)
-    deployments_wake()
+    marks = _write(row, phase=Phase.DELETED, reason="Deleted", message="", conditions=row.conditions, ready=False)
+    deployments_wake(also=marks)
 
 
 def replica_stalled(pk: UUID, message: str) -> None:
@@ -126,7 +129,12 @@ def _condition(kind: str, holds: bool, reason: str, message: str, generation: in
     return Condition(kind, "True" if holds else "False", reason, message, generation)
 
 
-def _store(
+def _store(row: ModelReplica, **values: Any) -> None:
+    """Write, and mark what it calls for; takes what :func:`_write` takes."""
+    workqueue.mark_many(_write(row, **values))
+
+
+def _write(
     row: ModelReplica,
     *,
     phase: Phase,
@@ -136,8 +144,8 @@ def _store(
     ready: bool | None = None,
     ready_at: datetime | None = None,
     observed_generation: int | None = None,
-) -> None:
-    """Write what differs; put a step on the timeline when phase or reason changed; mark the deployment."""
+) -> list[workqueue.Mark]:
+    """Write what differs, put a step on the timeline when phase or reason changed; the marks that this calls for."""
     before = (row.phase, row.ready, row.observed_generation)
     said = _last_reason(row)
     values: dict[str, object] = {"phase": str(phase), "message": message, "conditions": conditions}
@@ -147,18 +155,16 @@ def _store(
         values |= {"observed_generation": observed_generation, "ready_at": ready_at}
     changed = [name for name, value in values.items() if getattr(row, name) != value]
     if not changed:
-        return
+        return []
     for name in changed:
         setattr(row, name, values[name])
     row.save(update_fields=changed)
     if before[0] != row.phase or said != reason:
         where = message or f"Replica {row.index} is {row.phase.lower()}."
         event_add(row.deployment, reason, where, replica_index=row.index, generation=row.generation)
-    if before != (row.phase, row.ready, row.observed_generation):
-        # "spec", because a deployment that waits for a place would see it only after its back-off otherwise.
-        workqueue.mark("deployment", row.deployment_id, tenant_id=row.tenant_id)
-    else:
-        workqueue.mark("deployment", row.deployment_id, tenant_id=row.tenant_id, cause="watch")
+    # "spec", because a deployment that waits for a place would see it only after its back-off otherwise.
+    cause: Literal["spec", "watch"] = "spec" if before != (row.phase, row.ready, row.observed_generation) else "watch"
+    return [workqueue.Mark("deployment", row.deployment_id, tenant_id=row.tenant_id, cause=cause)]
 
 
 def _last_reason(row: ModelReplica) -> str:

@@ -6,14 +6,13 @@ from collections.abc import Collection
 
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_slug
-from django.db.models import F
 
 from infra.models import Site
 from portal.kernel import audit
 from portal.kernel.actors import Actor
 from portal.kernel.problems import Conflict, Invalid
 from portal.kernel.scoping import system_scope
-from tenants.models import ModelReplica, Tenant, TenantNamespace, TenantSite, Zone
+from tenants.models import ModelReplica, Tenant, TenantSite, Zone
 from tenants.permissions import Perm, require
 from tenants.services.waking import deployments_wake
 
@@ -124,7 +123,7 @@ def tenant_update(
     """
     require(actor, Perm.TENANT_MANAGE)
     with system_scope("tenant_update"):
-        row = Tenant.objects.select_for_update().get(pk=tenant.pk)
+        row = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
         before = _facts(row)
         row.name = row.name if name is None else name or row.slug
         row.cost_code = row.cost_code if cost_code is None else cost_code
@@ -162,7 +161,7 @@ def tenant_set_zone(*, tenant: Tenant, zone: Zone, actor: Actor) -> Tenant:
     """
     require(actor, Perm.TENANT_MANAGE)
     with system_scope("tenant_set_zone"):
-        row = Tenant.objects.select_for_update().select_related("zone").get(pk=tenant.pk)
+        row = Tenant.objects.select_for_update(of=("self",), no_key=True).select_related("zone").get(pk=tenant.pk)
         if row.zone_id == zone.pk:
             return row
         placed = ModelReplica.objects.filter(tenant=row, deleted_at__isnull=True).count()
@@ -198,7 +197,7 @@ def tenant_set_state(*, tenant: Tenant, state: str, actor: Actor) -> Tenant:
     if state not in Tenant.State.values:
         raise Invalid.field("/state", f"Use one of: {', '.join(Tenant.State.values)}.")
     with system_scope("tenant_set_state"):
-        row = Tenant.objects.select_for_update().get(pk=tenant.pk)
+        row = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
         if row.state == state:
             return row
         before, row.state = row.state, state
@@ -214,7 +213,6 @@ def tenant_set_state(*, tenant: Tenant, state: str, actor: Actor) -> Tenant:
             before={"state": before},
             after={"state": state},
         )
-        TenantNamespace.objects.filter(tenant=row).update(generation=F("generation") + 1)
         deployments_wake(tenant_id=row.pk)
         return row
 

@@ -17,7 +17,7 @@ from billing.services import close as closing
 from billing.services import metering
 from billing.services.close import Closed, period_close
 from billing.services.metering import meter_cluster
-from billing.services.usage import partitions_ensure
+from billing.services.usage import Written, partitions_ensure
 from infra.models import Cluster
 from portal.kernel.clock import HOUR, Interval, time_source
 from portal.kernel.scoping import system_scope
@@ -226,7 +226,7 @@ def test_without_its_lock_two_meters_double(monkeypatch: pytest.MonkeyPatch) -> 
     cluster = fleet()
     meter_cluster(cluster.pk, until=T0)
     monkeypatch.setattr(metering, "_lock", lambda cluster: MeterProgress.objects.get(cluster=cluster))
-    monkeypatch.setattr(metering, "capacity_write", lambda *args: {})  # its upsert would hold the second one back, too
+    monkeypatch.setattr(metering, "capacity_write", lambda *args: Written({}))  # its upsert would hold the second one back, too
     # Both have looked at what is recorded, and neither has committed, when they meet.
     meet_after(monkeypatch, "usage_write", 2)
     at_once([lambda: meter_cluster(cluster.pk)] * 2)

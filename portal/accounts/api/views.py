@@ -40,12 +40,14 @@ class TokenListView(Idempotent, ListAPIView[ApiToken]):
     filter_backends = ()
 
     def get_queryset(self) -> QuerySet[ApiToken]:
-        """Revoked ones too: they show when they ended."""
+        """Revoked ones too: they show when they ended. A token of one tenant sees those of that tenant."""
         if getattr(self, "swagger_fake_view", False):
             return ApiToken.objects.none()
         user = self.request.user
         assert isinstance(user, User)  # the view requires authentication
-        return ApiToken.objects.filter(user=user)
+        mine = ApiToken.objects.filter(user=user)
+        bound_to = request_actor(self.request).tenant_id
+        return mine if bound_to is None else mine.filter(tenant_id=bound_to)
 
     @extend_schema(operation_id="token_create", request=NewTokenSerializer, responses={201: CreatedTokenSerializer})
     def post(self, request: Request) -> Response:

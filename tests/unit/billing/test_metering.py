@@ -329,7 +329,20 @@ def test_clocks_that_disagree_never_give_negative_time() -> None:
     life = lifetime(backwards, AROUND)
     assert life.clock_skew
     assert life.segments == ()
-    assert story(done(end=9, start=5, scheduled=7)) == [(5, 9, "tenants")]
+    assert story(done(end=9, start=5, scheduled=7)) == [(7, 9, "tenants")]
+
+
+def test_a_node_whose_clock_is_years_behind_does_not_move_the_start() -> None:
+    """It is held from when it was bound, by the control plane's clock, not from when watching began."""
+    around = replace(AROUND, since=at(-60 * 24 * 90))
+    assert story(busy(-60 * 24 * 365 * 20, scheduled=30), around) == [(30, 600, "tenants")]
+
+
+def test_an_end_in_the_future_is_when_it_was_seen() -> None:
+    """A node's clock that is a year ahead would have its pods charged for a year; one 30 s ahead is believed."""
+    seen_at_20 = replace(done(end=60 * 24 * 365), terminal_seen_at=at(20))
+    assert story(seen_at_20) == [(0, 5, "starting"), (5, 20, "tenants")]
+    assert story(replace(done(end=20.5), terminal_seen_at=at(20))) == [(0, 5, "starting"), (5, 20.5, "tenants")]
 
 
 # --- what must always hold ---

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import DataError, OperationalError
 from django.db.models import F
 
 from infra import owners
@@ -243,7 +243,9 @@ def test_a_batch_that_fails_is_written_again_before_what_follows(written: list[l
     assert written == [["1", "2"]]
 
 
-@pytest.mark.parametrize(("error", "told"), [(LeaseLost("gone"), 0), (ValueError("a fault of ours"), 1)])
+@pytest.mark.parametrize(
+    ("error", "told"), [(LeaseLost("gone"), 0), (ValueError("a fault of ours"), 1), (DataError("out of range"), 1)]
+)
 def test_what_can_never_be_written_closes_the_inbox(error: Exception, told: int) -> None:
     failed: list[Failed] = []
 

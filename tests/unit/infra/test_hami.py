@@ -60,7 +60,8 @@ def test_a_malformed_record_is_refused(value: str) -> None:
 def granted(record: str = RECORD, phase: str = "success", scheduler: str = "hami-scheduler") -> Any:
     annotations = {"hami.io/vgpu-devices-allocated": record, "hami.io/bind-phase": phase}
     requests = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "500"}
-    return seen(pod(containers=[container(requests=requests)], annotations=annotations, scheduler=scheduler, scheduled=0))
+    asking = pod(scheduled=0, scheduler=scheduler, containers=[container(requests=requests)], annotations=annotations)
+    return seen(asking)
 
 
 def test_a_record_that_everything_speaks_for_is_believed() -> None:

@@ -113,6 +113,31 @@ def test_ready_false_with_a_live_lease_is_suspect_and_not_lost(nodes: Nodes) -> 
     assert CapacitySpan.objects.latest("started_at").reason == "node suspect: Ready is False: KubeletNotReady"
 
 
+def test_a_lost_node_is_lost_until_it_is_ready_again(nodes: Nodes) -> None:
+    """Its kubelet is back and says that it is not ready yet: nobody is charged for that."""
+    nodes.see(0)
+    nodes.see(10, ready="Unknown", turned=9.5, renewed=8.8)
+    nodes.see(20, ready="False", turned=19)
+    nodes.see(21, ready="False", turned=19, cordoned=True)
+    nodes.see(30, ready="True", turned=29.9)
+    nodes.see(40, ready="False", turned=39)
+    assert [(start, end, lost) for start, end, _, _, lost in spans()] == [
+        (0, 8.8, False), (8.8, 19, True), (19, 21, True), (21, 29.9, True), (29.9, 39, False), (39, None, False),
+    ]  # fmt: skip
+
+
+def test_a_node_that_was_made_while_nobody_watched_serves_since_it_is_ready(nodes: Nodes) -> None:
+    """Not only since the next list: its pods are charged from when they were bound to it."""
+    thing = nodes.thing("new", turned=6)
+    thing["metadata"]["creationTimestamp"] = at(5).isoformat()
+    old = nodes.thing("old", turned=-600)
+    old["metadata"]["creationTimestamp"] = at(-600).isoformat()
+    sights = [NodeSight(read_node(one), at(10)) for one in (thing, old)]
+    nodes.store(sights, listed=frozenset({"uid-new", "uid-old"}), listed_at=at(10), last_proof=at(2))
+    assert spans("new") == [(6, None, 8, 0, False)]
+    assert spans("old") == [(10, None, 8, 0, False)]
+
+
 def test_cordon_and_falling_allocatable(nodes: Nodes) -> None:
     nodes.see(0)
     nodes.see(5, allocatable=6)

@@ -112,13 +112,6 @@ def test_the_parts_of_a_cut_add_up_to_the_whole(whole: Interval, cuts: list[date
     assert not any(part.start < cut < part.end for part in parts for cut in cuts)
 
 
-@given(intervals)
-def test_hours_cover_the_whole_and_never_cross(whole: Interval) -> None:
-    parts = clock.split_hours(whole)
-    assert clock.total_ms(parts) == whole.ms
-    assert all(clock.hour_start(part.start) == clock.hour_start(part.end - clock.MILLISECOND / 1000) for part in parts)
-
-
 @given(short, st.lists(short, max_size=6))
 def test_subtract_and_intersect_split_the_whole(whole: Interval, holes: list[Interval]) -> None:
     rest, common = clock.subtract(whole, holes), clock.intersect([whole], holes)

@@ -28,7 +28,7 @@ def page(client: Client, path: str, status: int = 200) -> str:
 
 
 def plain(text: str) -> str:
-    body = re.sub(r"<[^>]+>", " ", text.partition("<main")[2] or text)
+    body = re.sub(r"<[^>]+>", " ", text.partition("page-wrapper")[2] or text)
     return " ".join(body.replace(THIN_SPACE, " ").split())
 
 
@@ -134,7 +134,7 @@ def test_rates_and_what_has_none(estate: Estate, browser: Browsers) -> None:
     text = page(finance, "/platform/rates/")
     assert "Without a price" in text
     assert "h100 whole 6.000 GPU-hours, blocks the close" in text
-    assert "1 lines have no price" in page(finance, "/platform/bills/house/2026-12/")
+    assert "1 line has no price" in page(finance, "/platform/bills/house/2026-12/")
     new = {
         "resource": "gpu", "gpu_type": "h100", "sharing": "whole", "source": "fixed", "price": "3.00", "margin": "0.1",
         "date": "2026-12-02", "time": "06:00",

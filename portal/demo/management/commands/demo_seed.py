@@ -15,6 +15,8 @@ from portal.demo.seed import seed
 class Command(BaseCommand):
     """Prints one JSON line with the logins, which the supervisor shows."""
 
+    # The checks load every view; `manage.py prepare` and the tests run those that matter.
+    requires_system_checks: list[str] = []
     help = "Seed the demonstration (refused unless AIF_DEMO is set)."
 
     def add_arguments(self, parser: CommandParser) -> None:

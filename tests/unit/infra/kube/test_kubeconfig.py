@@ -64,6 +64,31 @@ def test_a_token_of_any_other_form_has_no_known_end(token: str) -> None:
     assert (found.token, found.expires_at) == (token, None)
 
 
+@pytest.mark.parametrize(
+    "server",
+    [
+        "https://169.254.169.254",
+        "https://[fe80::1]:6443",
+        "https://[::ffff:169.254.169.254]",
+        "https://0.0.0.0:6443",
+        "https://224.0.0.1",
+        "https://a\nb.example.invalid",
+        "https://-.example.invalid",
+        f"https://{'a' * 64}.example.invalid",
+        f"https://x.example.invalid/{'p' * 400}",
+    ],
+)
+def test_an_address_at_which_no_api_server_can_be_is_refused(server: str) -> None:
+    assert refused(kubeconfig(server)).field.endswith(".cluster.server")
+
+
+@pytest.mark.parametrize("name", [".x", "a b", "a" * 64, "a..b"])
+def test_a_server_name_that_tls_can_not_expect_is_refused(name: str) -> None:
+    config = json.loads(kubeconfig(SERVER))
+    config["clusters"][0]["cluster"]["tls-server-name"] = name
+    assert "tls-server-name" in str(refused(json.dumps(config)))
+
+
 def test_the_context_that_is_current_is_taken() -> None:
     config = json.loads(kubeconfig(SERVER))
     config["clusters"].append({"name": "other", "cluster": {"server": "http://other", "proxy-url": "http://p"}})
