@@ -18,6 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
+FIGURE = "bench: "
+"""How a bench's line for the table begins (tests/bench/line.py)."""
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|error|errors|xfailed|xpassed)\b")
 
 
@@ -32,6 +34,7 @@ class Stage:
     seconds: float = 0.0
     failed: bool = False
     tally: dict[str, int] = field(default_factory=dict)
+    figures: list[list[str]] = field(default_factory=list)
 
 
 def python(*args: str) -> list[str]:
@@ -75,6 +78,7 @@ TESTS = [
 
 BENCHES = [
     Stage("placement", 60, [python("tests/bench/bench_placement.py")]),
+    Stage("placement and ledger", 90, [python("tests/bench/bench_ledger.py")]),
     Stage("pages", 120, [python("tests/bench/bench_pages.py")]),
     Stage("close", 180, [python("tests/bench/bench_close.py")]),
     Stage("meter", 120, [python("tests/bench/bench_meter.py")]),
@@ -94,6 +98,8 @@ def run(stage: Stage, extra: list[str]) -> None:
                 print(line, end="", flush=True)
                 if COUNT.search(line) and " in " in line:
                     last = line
+                if line.startswith(FIGURE):
+                    stage.figures.append(line.removeprefix(FIGURE).strip().split(" | "))
         if child.returncode != 0:
             stage.failed = True
         for number, word in COUNT.findall(last):
@@ -120,6 +126,19 @@ def report(stages: list[Stage]) -> int:
     return 1 if any(stage.failed for stage in stages) else 0
 
 
+def table(stages: list[Stage]) -> int:
+    """Print what the benches measured; the exit status: 0 also where a figure was not reached (machines differ)."""
+    rows = [["what", "ours", "yardstick", "ratio", "reach", "reached"], *(row for s in stages for row in s.figures)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    print()
+    for row in rows:
+        print(" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    failed = [stage.name for stage in stages if stage.failed]
+    if failed:
+        print(f"Failed: {', '.join(failed)}.")
+    return 1 if failed else 0
+
+
 def main() -> int:
     """Command line: ``stages.py test|lint|bench [--only NAME] [pytest options]``."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -133,10 +152,13 @@ def main() -> int:
         print("The virtual environment is missing: run `make setup-dev`.", file=sys.stderr)
         return 2
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings.testing")
+    # Each stage starts many processes: where bytecode is not kept beside the source, it is kept here.
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        os.environ.setdefault("PYTHONPYCACHEPREFIX", str(BIN.parent / "bytecode"))
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(ROOT / ".hypothesis"))
     for stage in stages:
         run(stage, extra)
-    return report(stages)
+    return table(stages) if options.what == "bench" else report(stages)
 
 
 if __name__ == "__main__":

@@ -31,9 +31,6 @@ class Phase(StrEnum):
     DELETED = "Deleted"
 
 
-SETTLED = frozenset({Phase.READY, Phase.DELETED})
-
-
 @dataclass(frozen=True, slots=True)
 class Observed:
     """What is seen of a replica. ``reason`` is a word for programs, ``message`` a sentence."""

@@ -7,7 +7,6 @@ An outsider gets the same 404 for a tenant that exists and one that doesn't. A m
 from __future__ import annotations
 
 from enum import StrEnum
-from uuid import UUID
 
 from portal.kernel.actors import PLATFORM_ADMIN, PLATFORM_FINANCE, PLATFORM_VIEWER, Actor
 from portal.kernel.problems import Forbidden, NotFound
@@ -165,8 +164,3 @@ def tenants_of(actor: Actor) -> list[Tenant]:
         return []
     rows = Tenant.objects.filter(members__user_id=actor.user_id).select_related("zone").order_by("slug")
     return [tenant for tenant in rows if actor.may_enter(tenant.pk)]
-
-
-def tenant_ids_of(actor: Actor) -> list[UUID]:
-    """The ids of :func:`tenants_of`, for a scope over all of them."""
-    return [tenant.pk for tenant in tenants_of(actor)]

@@ -14,7 +14,6 @@ OTHER_ZONE = "OtherTrustZone"
 CACHE_NOT_FOUND = "ModelCacheNotFound"
 TENANT_SUSPENDED = "TenantSuspended"
 PLACED = "Placed"
-SCALED_TO_ZERO = "ScaledToZero"
 
 # The nearest to a place comes first: what only lacks a free card says more than a label that never matched.
 _NEAREST: tuple[tuple[frozenset[Rule], str], ...] = (

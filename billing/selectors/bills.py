@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 
 from django.db.models import Count, QuerySet, Sum
@@ -14,7 +15,7 @@ from billing.rating import Line
 from billing.selectors.charges import Delimiters, charges_of, delimiters_of, previous_closed, tenants_billed_by
 from billing.selectors.periods import periods_known
 from infra.models import Cluster
-from portal.kernel.clock import Interval
+from portal.kernel.clock import Interval, parse_rfc3339
 
 
 def bills() -> QuerySet[Bill]:
@@ -92,11 +93,16 @@ class Unmetered:
     reason: str
 
 
-def unmetered_pods() -> list[Unmetered]:
-    """Pods that hold cards of which not enough is known: they block the close, too."""
+def unmetered_pods(*, before: datetime | None = None) -> list[Unmetered]:
+    """Pods that hold cards of which not enough is known: they block the close, too.
+
+    Args:
+        before: only those that were bound before this instant (a period's end).
+    """
     rows = MeterProgress.objects.exclude(unmetered={}).select_related("cluster")
     return [
         Unmetered(row.cluster.slug, entry["namespace"], entry["name"], entry["reason"])
         for row in rows
         for entry in row.unmetered.values()
+        if before is None or "since" not in entry or parse_rfc3339(entry["since"]) < before
     ]

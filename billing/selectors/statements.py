@@ -203,7 +203,7 @@ def period_blockers(period: BillingPeriod, *, unpriced: int, now: datetime | Non
     if unpriced:
         have = "line has" if unpriced == 1 else "lines have"
         found.append(Blocker("Unpriced", f"{unpriced} {have} no price. Set the rates that are missing."))
-    pods = unmetered_pods()
+    pods = unmetered_pods(before=period.ends_at)
     if pods:
         first = pods[0]
         more = f", and {len(pods) - 1} more" if len(pods) > 1 else ""

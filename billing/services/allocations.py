@@ -21,7 +21,7 @@ from billing.models import DeviceAllocation, MeterProgress
 from billing.services.hardware import Hardware, NodeHardware, hardware_of
 from infra.models import CapacitySpan, Cluster, NamespaceClaim, PodObservation, WatchSpan, WatchTarget
 from infra.pod_reading import load_evidence
-from portal.kernel.clock import epoch_ms, from_epoch_ms
+from portal.kernel.clock import epoch_ms, format_rfc3339, from_epoch_ms
 from portal.kernel.ids import uuid7
 from tenants.models import ModelDeployment, Tenant
 
@@ -193,6 +193,7 @@ def _rows(observation: PodObservation, context: Context) -> Iterable[tuple[Key, 
     except (UnknownHardwareError, ValueError) as error:
         context.unmetered[observation.uid] = {
             "namespace": observation.namespace, "name": observation.name, "reason": str(error),
+            "since": format_rfc3339(observation.scheduled_at or observation.first_seen_at),
         }  # fmt: skip
         return
     if held and held[0].doubt:

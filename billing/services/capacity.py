@@ -129,14 +129,7 @@ def capacity_write(cluster_id: UUID, slots: Sequence[Slot], node_ids: Collection
     known = _known(cluster_id, window, node_ids)
     for key in known.keys() - hours.keys():
         hours[key] = _Row()  # nothing was there after all
-    idle: list[Idle] = []
-    for (group, hour), row in hours.items():
-        was = known.get((group, hour), _NEW)
-        payers = {zone: fleet.payer.get(zone) if was is _NEW or len(row.zones) > 1 else was for zone in row.zones}
-        row.idle_tenant_id = next(reversed(payers.values()), None)
-        for (slot_start, zone), units in row.idle.items():
-            if units and (payer := payers[zone]) is not None:
-                idle.append(Idle(*group, hour, slot_start, payer, row.source, units))
+    idle = _paid_idle(hours, known, fleet)
     _upsert(cluster_id, hours)
     return Written(physical, idle, bool(known))
 
@@ -160,9 +153,6 @@ def _fleet(cluster_id: UUID, window: Interval, node_ids: Collection[UUID] | None
         {node.pk: _stranded(node, spans[node.pk][-1]) for node in Node.objects.filter(pk__in=mig)},
         dict(Tenant.objects.filter(zone_id__in=alone).values_list("zone_id", "id")),
     )
-
-
-_NEW = object()
 
 
 def _known(
@@ -237,7 +227,7 @@ def _loads(
     for pk, node_id, started_at, ended_at, bucket, share, device, tenant_id, uid in values:
         if ended_at is not None and ended_at <= started_at:
             continue
-        certain = bucket != Bucket.UNATTRIBUTED or (tenant_id is None and not _is_doubtful(started_at, proofs.get(uid)))
+        certain = (bucket != Bucket.UNATTRIBUTED or tenant_id is None) and not _is_doubtful(started_at, proofs.get(uid))
         for number in range(max(0, bisect_right(starts, started_at) - 1), len(slots)):
             _, start, end = slots[number]
             if ended_at is not None and start >= ended_at:
@@ -358,6 +348,24 @@ class _Row:
                 self.zones.pop(span.zone_id, None)  # the last one comes last
                 self.zones[span.zone_id] = None
                 self.idle[slot, span.zone_id] += result.buckets[Bucket.IDLE]
+
+
+def _paid_idle(
+    hours: Mapping[tuple[Group, datetime], _Row], known: Mapping[tuple[Group, datetime], UUID | None], fleet: Fleet
+) -> list[Idle]:
+    """The idle time that is a tenant's; each hour's payer is noted on its row, and stays who it was."""
+    idle: list[Idle] = []
+    for key, row in hours.items():
+        payers = {zone: fleet.payer.get(zone) for zone in row.zones}
+        if key in known and len(payers) == 1:
+            payers = dict.fromkeys(payers, known[key])
+        row.idle_tenant_id = next(reversed(payers.values()), None)
+        group, hour = key
+        for (slot, zone), units in row.idle.items():
+            payer = payers[zone]
+            if units and payer is not None:
+                idle.append(Idle(*group, hour, slot, payer, row.source, units))
+    return idle
 
 
 def _upsert(cluster_id: UUID, hours: dict[tuple[Group, datetime], _Row]) -> None:

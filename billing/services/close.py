@@ -11,9 +11,9 @@ from uuid import UUID
 
 from billing.drawing import Charges, digest, draw, minor
 from billing.locks import drain_usage_writers, last_usage_seq
-from billing.models import Bill, BillingPeriod, BillLine, Issuer, MeterProgress, RateCard
+from billing.models import Bill, BillingPeriod, BillLine, Issuer, RateCard
 from billing.rating import DrawnUp, Line
-from billing.selectors.bills import clusters_behind
+from billing.selectors.bills import clusters_behind, unmetered_pods
 from billing.selectors.charges import charges_of, delimiters_of, tenants_billed_by
 from billing.selectors.periods import closes_at, unsettled
 from billing.services.periods import periods_ensure
@@ -159,9 +159,8 @@ def _refuse_behind(period: BillingPeriod) -> None:
 def _refuse_unpriced(period: BillingPeriod, found: dict[UUID, Charges]) -> None:
     lines = [line for charges in found.values() for line in charges.unpriced]
     unmetered = [
-        {"namespace": entry["namespace"], "pod": entry["name"], "reason": entry["reason"]}
-        for entries in MeterProgress.objects.exclude(unmetered={}).values_list("unmetered", flat=True)
-        for entry in entries.values()
+        {"namespace": one.namespace, "pod": one.pod, "reason": one.reason}
+        for one in unmetered_pods(before=period.ends_at)
     ]
     if not lines and not unmetered:
         return

@@ -5,10 +5,15 @@ Names: a cluster is called by its slug, a pool and a node by their names, a GPU 
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
+
+from django.db.models import QuerySet, TextField
+from django.db.models.functions import Cast
 
 from infra.card_catalogue import NVIDIA_DRIVER
 from infra.cel.device import Device as CelDevice
@@ -37,14 +42,8 @@ _BLOCKING_CONDITIONS = ("Reachable", "NodesWatched", "PodsWatched")
 _CARD_TAINTS = frozenset({GPU, "amd.com/gpu"})
 
 
-_NODE_FIELDS = (
-    "pk", "name", "pool_id", "ready", "unschedulable", "taints", "allocatable", "cards", "unavailable_cards",
-    "unavailable_reason", "mig_profile",
-)  # fmt: skip
-
-
 class NodeState(Protocol):
-    """What the ledger reads of a node: a model instance, or a row of ``_NODE_FIELDS`` (a fleet has many)."""
+    """What the ledger reads of a node: a model instance, or a :class:`NodeRow` (a fleet has many)."""
 
     @property
     def pk(self) -> UUID: ...
@@ -68,20 +67,36 @@ class NodeState(Protocol):
     def mig_profile(self) -> str: ...
 
 
+class NodeRow(NamedTuple):
+    """A node as it is read for a snapshot. Nodes that say the same share ``taints`` and ``allocatable``."""
+
+    pk: UUID
+    name: str
+    pool_id: UUID
+    ready: bool | None
+    unschedulable: bool
+    taints: Sequence[Mapping[str, str]]
+    allocatable: Mapping[str, str]
+    cards: int
+    unavailable_cards: int
+    unavailable_reason: str
+    mig_profile: str
+
+
 def fleet_snapshot(cluster_ids: Collection[UUID] | None = None) -> Snapshot:
     """The fleet now, or some clusters of it: free vectors of all nodes that have cards of a known type.
 
     Time-sliced pools and cards of other vendors are left out: nothing is placed on them. Needs no scope; the tables
-    are global. Six queries, whatever the size.
+    are global. Eight queries, whatever the size.
     """
-    rows = Cluster.objects.filter(abandoned_at__isnull=True).select_related("site").order_by("slug")
-    pools = NodePool.objects.filter(sharing__in=list(Sharing), gpu_type__isnull=False).select_related("gpu_type")
+    rows = Cluster.objects.filter(abandoned_at__isnull=True).prefetch_related("site").order_by("slug")
+    pools = NodePool.objects.filter(sharing__in=list(Sharing), gpu_type__isnull=False).prefetch_related("gpu_type")
     nodes = Node.objects.filter(gone_at__isnull=True, pool__isnull=False)
     if cluster_ids is not None:
         rows = rows.filter(pk__in=cluster_ids)
         pools, nodes = pools.filter(cluster__in=cluster_ids), nodes.filter(cluster__in=cluster_ids)
-    by_pool: dict[UUID, list[NodeState]] = defaultdict(list)
-    for node in nodes.values_list(*_NODE_FIELDS, named=True).order_by("name"):
+    by_pool: dict[UUID, list[NodeRow]] = defaultdict(list)
+    for node in _rows(nodes):
         by_pool[node.pool_id].append(node)
     shared = hami_cards()
     taken = taken_by_node()
@@ -89,6 +104,18 @@ def fleet_snapshot(cluster_ids: Collection[UUID] | None = None) -> Snapshot:
     for pool in pools.order_by("name"):
         by_cluster[pool.cluster_id].append(_pool(pool, by_pool.get(pool.pk, ()), shared, taken))
     return Snapshot(tuple(_cluster(row, tuple(by_cluster.get(row.pk, ()))) for row in rows))
+
+
+def _rows(nodes: QuerySet[Node]) -> Iterator[NodeRow]:
+    """The nodes by name. A fleet's nodes say the same few things: each text is read once."""
+    read = cache(json.loads)
+    texts = {"taints_text": Cast("taints", TextField()), "allocatable_text": Cast("allocatable", TextField())}
+    columns = ("pk", "name", "pool_id", "ready", "unschedulable", *texts, "cards", "unavailable_cards",
+               "unavailable_reason", "mig_profile")  # fmt: skip
+    for pk, name, pool, ready, cordoned, taints, allocatable, *rest in (
+        nodes.annotate(**texts).order_by("name").values_list(*columns)
+    ):
+        yield NodeRow(pk, name, pool, ready, cordoned, read(taints), read(allocatable), *rest)
 
 
 def hami_cards(node_ids: Collection[UUID] | None = None) -> dict[UUID, dict[str, CardCapacity]]:
@@ -168,7 +195,7 @@ def _cluster(row: Cluster, pools: tuple[Pool, ...]) -> PlacementCluster:
 
 def _pool(
     pool: NodePool,
-    nodes: Sequence[NodeState],
+    nodes: Sequence[NodeRow],
     shared: Mapping[UUID, Mapping[str, CardCapacity]],
     taken: Mapping[UUID, Sequence[Taken]],
 ) -> Pool:
@@ -176,12 +203,17 @@ def _pool(
     dra = is_dra(pool, nodes)
     entries = device_entries(pool, pool.gpu_type, max((node.cards for node in nodes), default=0), dra=dra)
     sharing = Sharing(pool.sharing)
+    alike: dict[object, FreeVector] = {}
     return Pool(
         name=pool.name,
         entries=entries,
         sharing=sharing,
         nodes=tuple(
-            _node(node, sharing, entries, free_of(node, sharing, dra, shared.get(node.pk, {}), taken.get(node.pk, ())))
+            _hami_node(node, entries, free_of(node, sharing, dra, shared.get(node.pk, {}), taken.get(node.pk, ())))
+            if sharing is Sharing.HAMI
+            else PlacementNode(
+                node.name, _vector(node, sharing, dra, entries, taken.get(node.pk, ()), alike), unusable=unusable(node)
+            )
             for node in nodes
         ),
         zone=str(pool.zone_id) if pool.zone_id else "",
@@ -229,34 +261,51 @@ def device_entries(pool: NodePool, gpu_type: GPUType, cards: int, *, dra: bool =
     return tuple(entries)
 
 
-def _node(node: NodeState, sharing: Sharing, entries: tuple[DeviceEntry, ...], free: NodeFree) -> PlacementNode:
+def _hami_node(node: NodeRow, entries: tuple[DeviceEntry, ...], free: NodeFree) -> PlacementNode:
     why = unusable(node)
-    cpu = amount_of(node.allocatable, "cpu", times=1000) if "cpu" in node.allocatable else None
-    memory = amount_of(node.allocatable, "memory") if "memory" in node.allocatable else None
-    if sharing is Sharing.HAMI:
-        if free.unpinned and not why:
-            why = f"{free.unpinned} shares are held there and it is not known on which cards"
-        cards = {
-            uuid: Card(
-                entry=entries[0].name,
-                free_mib=card.memory_mib,
-                free_cores=card.cores,
-                physical_mib=card.physical_mib,
-                pods=card.pods,
-                free_slots=card.slots,
-                zone=sole_zone(card.zones),
-            )
-            for uuid, card in free.shared.items()
-        }
-        return PlacementNode.hami(node.name, cards, cpu_millis=cpu, memory_bytes=memory, unusable=why)
-    return PlacementNode(
-        node.name,
-        FreeVector.of(
+    if free.unpinned and not why:
+        why = f"{free.unpinned} shares are held there and it is not known on which cards"
+    cards = {
+        uuid: Card(
+            entry=entries[0].name,
+            free_mib=card.memory_mib,
+            free_cores=card.cores,
+            physical_mib=card.physical_mib,
+            pods=card.pods,
+            free_slots=card.slots,
+            zone=sole_zone(card.zones),
+        )
+        for uuid, card in free.shared.items()
+    }
+    cpu, memory = _host(node)
+    return PlacementNode.hami(node.name, cards, cpu_millis=cpu, memory_bytes=memory, unusable=why)
+
+
+def _vector(
+    node: NodeRow,
+    sharing: Sharing,
+    dra: bool,
+    entries: tuple[DeviceEntry, ...],
+    taken: Sequence[Taken],
+    alike: dict[object, FreeVector],
+) -> FreeVector:
+    """What is free of a node; made once for all nodes of a pool that are alike and hold alike."""
+    # Texts that agree were read into one object (_rows), which lives as long as its nodes do.
+    key = (id(node.allocatable), node.cards, node.unavailable_cards, node.mig_profile, tuple(taken))
+    if key not in alike:
+        free = free_of(node, sharing, dra, {}, taken)
+        cpu, memory = _host(node)
+        alike[key] = FreeVector.of(
             devices={entries[0].name: free.cards} | {entry.name: entry.count for entry in entries[1:]},
             mig=free.slices,
             cpu_millis=cpu,
             memory_bytes=memory,
             zone=sole_zone(free.slice_zones),
-        ),
-        unusable=why,
-    )
+        )
+    return alike[key]
+
+
+def _host(node: NodeRow) -> tuple[int | None, int | None]:
+    """Its processors in thousandths and its memory in bytes; None where it does not say."""
+    cpu = amount_of(node.allocatable, "cpu", times=1000) if "cpu" in node.allocatable else None
+    return cpu, amount_of(node.allocatable, "memory") if "memory" in node.allocatable else None

@@ -6,9 +6,10 @@ from uuid import UUID
 
 from celery import shared_task
 
-from portal.kernel import heartbeat, ticks, workqueue
+from portal.kernel import heartbeat, purge, ticks, workqueue
 
 assert heartbeat.worker_heartbeat is not None  # importing it registers its ticks
+assert purge.purge is not None
 
 
 @shared_task(name="kernel.workqueue.run")

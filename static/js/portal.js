@@ -66,6 +66,13 @@
     if (event.target.matches("[data-select]")) { event.target.select(); }
   });
 
+  // A table that is wider than its place is scrolled with the keyboard too.
+  const reach = () => document.querySelectorAll(".table-responsive").forEach((box) => {
+    if (box.scrollWidth > box.clientWidth) { box.tabIndex = 0; } else { box.removeAttribute("tabindex"); }
+  });
+  ["DOMContentLoaded", "htmx:afterSettle"].forEach((when) => document.addEventListener(when, reach));
+  window.addEventListener("resize", reach);
+
   // A page that comes back with errors starts at the first of them.
   document.addEventListener("DOMContentLoaded", () => {
     const bad = document.querySelector("main [aria-invalid=true]");

@@ -13,7 +13,7 @@ from typing import Any
 from tenants.manifest.loading import Document, load_document
 from tenants.manifest.members import read_members
 from tenants.manifest.reading import DNS_LABEL, Errors, Reader
-from tenants.manifest.tree import Engine, Manifest, ManifestInvalid, Phase, Role, ServingMode, Toleration
+from tenants.manifest.tree import Engine, Manifest, ManifestInvalid, Phase, ServingMode, Toleration
 
 API_VERSION = "modelplane.ai/v1alpha1"
 KIND = "ModelDeployment"
@@ -201,8 +201,3 @@ def _tolerations(body: Reader) -> tuple[Toleration, ...]:
             body.errors.add(pointer, "a toleration with operator Exists takes no value; leave the value out.")
         out.append(Toleration(key, operator, value, effect))
     return tuple(out)
-
-
-def member_pods(engine: Engine) -> int:
-    """Pods of one copy of an engine."""
-    return sum(member.nodes if member.role is Role.WORKER else 1 for member in engine.members)

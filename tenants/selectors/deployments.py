@@ -109,12 +109,6 @@ def deployments_by_phase(*, tenant: Tenant) -> dict[str, int]:
     return {row["phase"]: row["count"] for row in rows.values("phase").annotate(count=Count("id"))}
 
 
-def deployments_waiting(*, tenant: Tenant, limit: int = 10) -> list[ModelDeployment]:
-    """Deployments that wait for a place, the longest waiting first."""
-    rows = ModelDeployment.objects.filter(tenant=tenant, waiting_since__isnull=False, deleted_at__isnull=True)
-    return list(rows.defer("source", "spec").order_by("created_at", "id")[:limit])
-
-
 def deployments_in_trouble(*, tenant: Tenant, limit: int = 10) -> list[ModelDeployment]:
     """Deployments that wait for a place, or whose replicas fail: what a person should look at, the latest first."""
     rows = ModelDeployment.objects.filter(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import yaml
 from django.test import Client
 
 from portal.accounts.models import User
+from portal.accounts.services import token_create, user_actor
 from portal.kernel.actors import PLATFORM_ADMIN
+from portal.kernel.clock import utcnow
 from portal.kernel.scoping import system_scope
 from tenants.models import Member, ModelDeployment, Tenant
 from tests.support.fleet import make_cluster, make_node, make_pool, make_type
@@ -181,3 +186,68 @@ def test_a_list_says_what_it_can_be_asked(tenant: Tenant):
     client = member(tenant, "viewer")
     for query in ("page_size=0", "page_size=many", "page_size=٣", "cursor=nonsense"):
         assert client.get(f"{HERE}/deployments?{query}").status_code == 400, query
+
+
+def bearer(user: User, tenant: Tenant | None = None, name: str = "ci") -> Client:
+    """A client with a token that may write; in one tenant only, if one is given."""
+    _, text = token_create(
+        user_id=user.pk,
+        name=name,
+        scopes=["read", "write"],
+        expires_at=utcnow() + timedelta(days=1),
+        actor=user_actor(user),
+        tenant_id=tenant.pk if tenant else None,
+    )
+    return Client(headers={"Authorization": f"Bearer {text}"})
+
+
+def test_an_answer_that_was_kept_is_not_given_to_who_has_left_the_team(tenant: Tenant):
+    developer = member(tenant, "developer")
+    key = {"Idempotency-Key": "deploy-1"}
+    assert developer.post(f"{HERE}/deployments", wish(), JSON, headers=key).status_code == 202
+    again = developer.post(f"{HERE}/deployments", wish(), JSON, headers=key)
+    assert (again.status_code, again["Idempotent-Replayed"]) == (202, "true")
+    Member.objects.all().delete()
+    gone = developer.post(f"{HERE}/deployments", wish(), JSON, headers=key)
+    assert gone.status_code == 404
+    assert "Idempotent-Replayed" not in gone
+
+
+def test_an_answer_that_was_kept_is_not_given_to_another_token_of_the_same_person(tenant: Tenant):
+    """Else a token that may not make tokens could ask for the text of one that was made in the browser."""
+    member(tenant, "owner")
+    person = User.objects.get(username="a-owner")
+    browser, ci = Client(), bearer(person, tenant)
+    browser.force_login(person)
+    body = {"name": "all", "scopes": ["write"], "expires_at": (utcnow() + timedelta(days=2)).isoformat()}
+    key = {"Idempotency-Key": "token-1"}
+    assert "token" in browser.post("/api/v1/tokens", body, JSON, headers=key).json()
+    answer = ci.post("/api/v1/tokens", body, JSON, headers=key)
+    assert answer.status_code == 403
+    assert "token" not in answer.json()
+
+
+def test_a_token_of_one_tenant_sees_and_ends_no_other_tokens(tenant: Tenant):
+    member(tenant, "owner")
+    person = User.objects.get(username="a-owner")
+    bound, everywhere = bearer(person, tenant, "bound"), bearer(person, None, "everywhere")
+    other = make_tenant("team-vision")
+    Member.objects.create(tenant=other, user=person, role="owner")
+    assert [row["name"] for row in bound.get("/api/v1/tokens").json()["results"]] == ["bound"]
+    rows = {row["name"]: row["id"] for row in everywhere.get("/api/v1/tokens").json()["results"]}
+    assert bound.delete(f"/api/v1/tokens/{rows['everywhere']}").status_code == 404
+    assert bound.get("/api/v1/tenants/team-vision").status_code == 404
+    assert everywhere.delete(f"/api/v1/tokens/{rows['bound']}").status_code == 204
+
+
+@pytest.mark.parametrize("size", ["0", "201", "-1", "1e2", "0000000019999999", "1" * 5000, "²"])
+def test_a_page_size_that_is_none(tenant: Tenant, size: str):
+    answer = member(tenant, "viewer").get(f"{HERE}/deployments", {"page_size": size})
+    assert answer.status_code == 400
+
+
+@pytest.mark.parametrize("moment", ["2026-11-01T00:00:00", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"])
+def test_a_cursor_that_no_page_gave(tenant: Tenant, moment: str):
+    cursor = base64.urlsafe_b64encode(f"{moment} {uuid4()}".encode()).decode().rstrip("=")
+    answer = member(tenant, "viewer").get(f"{HERE}/deployments", {"cursor": cursor})
+    assert answer.status_code == 400

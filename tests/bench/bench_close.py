@@ -1,4 +1,4 @@
-"""Closing a month against one SQL GROUP BY over the same usage rows, in one run: one line of JSON.
+"""Closing a month against one SQL GROUP BY over the same usage rows, in one run.
 
 Run: python tests/bench/bench_close.py [--full]. By default 720,000 rows of 100 tenants; --full: 7,200,000 of 1,000.
 The close is measured as users have it: locks, sums, rating, rounding, bills and lines written and committed. It is
@@ -8,7 +8,6 @@ done several times (the bills are removed in between, by the superuser) and must
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.bench.database import bench_database
+from tests.bench.line import seconds, tell
 
 if TYPE_CHECKING:
     from tests.support.db import Clone
@@ -86,7 +86,7 @@ def prepare(clone: Clone, tenants: int) -> None:
         administrator.execute("VACUUM ANALYZE billing_usagerecord")
 
 
-def seconds(function: Callable[[], object]) -> float:
+def timed(function: Callable[[], object]) -> float:
     began = time.perf_counter()
     function()
     return time.perf_counter() - began
@@ -137,24 +137,27 @@ def main() -> None:
         prepare(clone, tenants)
         digests, ours, yardstick = set(), [], []
         for _ in range(options.runs):
-            yardstick.append(seconds(group_by))
-            ours.append(seconds(lambda: digests.add(close())))
+            yardstick.append(timed(group_by))
+            ours.append(timed(lambda: digests.add(close())))
             reopen(clone)
-        line = {
-            "bench": "close",
-            "rows": tenants * HOURS * PER_TENANT_HOUR,
-            "tenants": tenants,
-            "seconds": round(statistics.median(ours), 3),
-            "yardstick": "one GROUP BY over the rows",
-            "yardstick_seconds": round(statistics.median(yardstick), 3),
-            "ratio": round(statistics.median(ours) / statistics.median(yardstick), 2),
-            "reach": REACH,
-            "same_bytes": len(digests) == 1,
-        }
-        print(json.dumps(line))  # noqa: T201
+        took, grouped = statistics.median(ours), statistics.median(yardstick)
+        rows = tenants * HOURS * PER_TENANT_HOUR
+        same = len(digests) == 1
+        tell(
+            f"close a month of {rows:,} usage rows, {tenants:,} tenants",
+            f"{seconds(took)}, {'the same bytes each time' if same else 'BYTES DIFFER'}",
+            f"one GROUP BY over them: {seconds(grouped)}",
+            f"{took / grouped:.2f}x",
+            f"<= {REACH:g}x",
+            met=same and took / grouped <= REACH,
+            bench="close",
+            rows=rows,
+            tenants=tenants,
+            seconds=[round(value, 3) for value in ours],
+            yardstick_seconds=[round(value, 3) for value in yardstick],
+            same_bytes=same,
+        )
 
 
 if __name__ == "__main__":
     main()
-
-__all__ = ["main"]

@@ -1,4 +1,4 @@
-"""Metering one hour of 8,000 GPUs against reading the same evidence raw, in one run: one line of JSON.
+"""Metering one hour of 8,000 GPUs against reading the same evidence raw, in one run.
 
 Run: python tests/bench/bench_meter.py. A cluster of 1,000 nodes with 8 cards each; 4,000 pods hold two cards each.
 In each measured hour one pod in a hundred ends and another takes its place. *Raw* is reading what the hour is made
@@ -7,7 +7,6 @@ of, from the database into the same Python objects: every pod's evidence and eve
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.bench.database import bench_database
+from tests.bench.line import seconds, tell
 
 NODES, CARDS, PER_POD = 1000, 8, 2
 HOURS = 5
@@ -113,18 +113,21 @@ def main() -> None:
                 charged = sum(UsageRecord.objects.filter(hour=start).values_list("charged", flat=True))
             assert charged == NODES * CARDS * 3_600_000 * 1_000_000, "every card is held all the hour"
 
-        line = {
-            "bench": "meter",
-            "gpus": NODES * CARDS,
-            "pods": pods,
-            "seconds": round(statistics.median(ours), 3),
-            "yardstick": "reading the evidence raw",
-            "yardstick_seconds": round(statistics.median(raw), 3),
-            "ratio": round(statistics.median(ours) / statistics.median(raw), 2),
-            "reach": REACH,
-            "first_hour_seconds": round(first, 3),
-        }
-        print(json.dumps(line))  # noqa: T201
+        took, reading = statistics.median(ours), statistics.median(raw)
+        tell(
+            f"meter an hour of {NODES * CARDS:,} GPUs",
+            seconds(took),
+            f"reading the same evidence raw: {seconds(reading)}",
+            f"{took / reading:.2f}x",
+            f"<= {REACH:g}x",
+            met=took / reading <= REACH,
+            bench="meter",
+            gpus=NODES * CARDS,
+            pods=pods,
+            seconds=[round(value, 3) for value in ours],
+            yardstick_seconds=[round(value, 3) for value in raw],
+            first_hour_seconds=round(first, 3),
+        )
 
 
 def _count(cluster: object, value: int) -> None:

@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from billing.models import Bill, BillLine, Bucket, CapacityHour, DeviceAllocation, MeterProgress, UsageRecord
+from billing.models import (
+    Bill,
+    BillLine,
+    Bucket,
+    CapacityHour,
+    DeviceAllocation,
+    Issuer,
+    MeterProgress,
+    UsageRecord,
+)
 from billing.selectors.bills import bill_is_reproducible
 from billing.selectors.conservation import imbalances
 from billing.selectors.costs import bill_preview
@@ -24,7 +33,7 @@ from infra.services.changes import lock_changes
 from infra.services.claims import namespace_claim_end, namespace_claim_set
 from portal.kernel.actors import Actor
 from portal.kernel.clock import HOUR, Interval, time_source
-from portal.kernel.problems import Invalid
+from portal.kernel.problems import Conflict, Invalid
 from portal.kernel.scoping import system_scope, tenant_scope
 from tenants.models import Tenant
 from tests.billing.factories import (
@@ -121,16 +130,17 @@ def test_a_node_made_again_under_its_name(cluster: Cluster, tenant: Tenant) -> N
     old = make_node(cluster)
     change(old, T0 + 30 * MINUTE)
     observe(cluster, running("early", T0 + 40 * MINUTE))
-    meter(cluster, T0 + HOUR)
+    meter(cluster, T0 + 2 * HOUR)
     with system_scope("test"):
         assert DeviceAllocation.objects.get().node_id == old.pk
+    assert fleet() == {"idle": 4, "outside": Decimal(4) / 3}
     new = make_node_again(cluster, old, T0 + 40 * MINUTE + timedelta(seconds=1))
-    meter(cluster, T0 + 2 * HOUR)
+    meter(cluster, T0 + 3 * HOUR)
     with system_scope("test"):
         assert DeviceAllocation.objects.get().node_id == new.pk
     assert fleet(node=old) == {"idle": 4}
-    assert fleet(node=new)["tenants"] == Decimal(4799) / 3600
-    assert used() == Decimal(4) / 3
+    assert fleet(node=new)["tenants"] == Decimal(8399) / 3600
+    assert used() == Decimal(7) / 3
 
 
 def make_node_again(cluster: Cluster, old: Node, since: datetime) -> Node:
@@ -270,9 +280,9 @@ def test_scaled_memory_is_charged_of_the_physical(cluster: Cluster, tenant: Tena
 # --- closed periods --------------------------------------------------------------------------------------------------
 
 
-def close(cluster: Cluster, issuer: Any, number: int, now: datetime) -> int:
+def close(issuer: Issuer, number: int, now: datetime, *, behind: bool = False) -> int:
     with time_source(lambda: now):
-        return period_close(period=month(issuer, number=number), actor=FINANCE).made
+        return period_close(period=month(issuer, number=number), actor=FINANCE, accept_behind=behind).made
 
 
 def bill_lines(tenant: Tenant, number: int) -> list[tuple[Any, ...]]:
@@ -292,13 +302,13 @@ def test_a_claim_set_into_a_closed_month(cluster: Cluster, tenant: Tenant) -> No
     make_rate(issuer, "2.00")
     observe(cluster, running("a", T0, end=T0 + 20 * HOUR))
     meter(cluster, T0 + 31 * DAY)
-    assert close(cluster, issuer, 11, T0 + 32 * DAY) == 1
+    assert close(issuer, 11, T0 + 32 * DAY) == 1
     with system_scope("test"):
         claim = NamespaceClaim.objects.get(namespace="v")
     namespace_claim_end(claim=claim, valid_to=T0 + 10 * HOUR, actor=SYSTEM)
     namespace_claim_set(cluster=cluster, namespace="v", tenant_id=other.pk, valid_from=T0 + 10 * HOUR, actor=SYSTEM)
     meter(cluster, T0 + 62 * DAY)
-    assert close(cluster, issuer, 12, T0 + 63 * DAY) == 2
+    assert close(issuer, 12, T0 + 63 * DAY) == 2
     assert bill_lines(tenant, 11) == [(False, T0, 20, 40)]
     assert bill_lines(tenant, 12) == [(True, T0, -10, -20)]
     assert bill_lines(other, 12) == [(True, T0, 10, 20)]
@@ -311,11 +321,11 @@ def test_a_month_that_turns_up_before_the_first_bill(cluster: Cluster, tenant: T
     make_rate(issuer, "2.00")
     observe(cluster, running("a", T0, end=T0 + HOUR))
     meter(cluster, T0 + 31 * DAY)
-    assert close(cluster, issuer, 11, T0 + 32 * DAY) == 1
+    assert close(issuer, 11, T0 + 32 * DAY) == 1
     cluster.watch_targets.get(resource="pods").spans.update(started_at=T0 - 3 * DAY)
     observe(cluster, running("b", T0 - 2 * DAY, end=T0 - 2 * DAY + 3 * HOUR))
     meter(cluster, T0 + 62 * DAY)
-    assert close(cluster, issuer, 12, T0 + 63 * DAY) == 1
+    assert close(issuer, 12, T0 + 63 * DAY) == 1
     assert bill_lines(tenant, 12) == [(True, datetime(2026, 10, 1, tzinfo=UTC), 3, 6)]
 
 
@@ -327,7 +337,7 @@ def test_a_price_of_another_card_changes_no_bill(cluster: Cluster, tenant: Tenan
     observe(cluster, running("a", T0, end=T0 + timedelta(seconds=1)),
             running("b", T0 + 20 * DAY, end=T0 + 20 * DAY + timedelta(seconds=1)))  # fmt: skip
     meter(cluster, T0 + 31 * DAY)
-    assert close(cluster, issuer, 11, T0 + 32 * DAY) == 1
+    assert close(issuer, 11, T0 + 32 * DAY) == 1
     rate_set(card=issuer.rate_card, gpu_type=make_gpu_type("l40s"), sharing="whole", price=Decimal(3), actor=FINANCE,
              valid_from=T0 + 10 * DAY)  # fmt: skip
     # 2 s of a card: 0.000555… h
@@ -349,7 +359,7 @@ def test_november_elsewhere(cluster: Cluster, tenant: Tenant, zone: str, start: 
     make_rate(issuer, "0.3333333333")
     observe(cluster, running("a", start))
     meter(cluster, T0 + 31 * DAY)
-    assert close(cluster, issuer, 11, T0 + 32 * DAY) == 1
+    assert close(issuer, 11, T0 + 32 * DAY) == 1
     [line] = bill_lines(tenant, 11)
     assert line == (False, start, hours, 240)
 
@@ -360,7 +370,7 @@ def test_a_price_of_zero_is_a_price(cluster: Cluster, tenant: Tenant) -> None:
     make_rate(issuer, "0")
     observe(cluster, running("a", T0, end=T0 + HOUR))
     meter(cluster, T0 + 31 * DAY)
-    assert close(cluster, issuer, 11, T0 + 32 * DAY) == 1
+    assert close(issuer, 11, T0 + 32 * DAY) == 1
     assert bill_lines(tenant, 11) == [(False, T0, 1, 0)]
 
 
@@ -370,6 +380,18 @@ def test_rates_end_on_whole_seconds() -> None:
     with pytest.raises(Invalid) as refused:
         rate_end(rate=rate, valid_to=T0 + timedelta(microseconds=500), actor=FINANCE)
     assert refused.value.errors[0]["pointer"] == "/valid_to"
+
+
+def test_only_pods_of_the_month_keep_it_open(cluster: Cluster, tenant: Tenant) -> None:
+    """A pod of December whose node is not known yet says nothing about November."""
+    make_node(cluster)
+    issuer = make_issuer(grace_hours=1)
+    make_rate(issuer, "2.00")
+    observe(cluster, running("a", T0, end=T0 + HOUR), running("b", T0 + 31 * DAY, node="unknown"))
+    meter(cluster, T0 + 32 * DAY)
+    assert close(issuer, 11, T0 + 33 * DAY) == 1
+    with pytest.raises(Conflict, match="0 lines have no price and 1 pods could not be metered"):
+        close(issuer, 12, T0 + 63 * DAY, behind=True)
 
 
 def test_the_year_turns(cluster: Cluster, tenant: Tenant) -> None:

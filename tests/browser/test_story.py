@@ -194,7 +194,7 @@ def deploy(developer: Person) -> None:
 def await_ready(developer: Person) -> None:
     """The page shows it by itself."""
     page = developer.page
-    page.locator("#live dd[role=status]", has_text="Ready").wait_for()
+    page.locator("#live [role=status]", has_text="Ready").wait_for()
     told = developer.text("#live")
     assert "2 of 2" in told
     rows = page.locator("section[aria-labelledby=replicas] tbody tr").all_inner_texts()

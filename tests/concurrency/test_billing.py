@@ -226,7 +226,8 @@ def test_without_its_lock_two_meters_double(monkeypatch: pytest.MonkeyPatch) -> 
     cluster = fleet()
     meter_cluster(cluster.pk, until=T0)
     monkeypatch.setattr(metering, "_lock", lambda cluster: MeterProgress.objects.get(cluster=cluster))
-    monkeypatch.setattr(metering, "capacity_write", lambda *args: Written({}))  # its upsert would hold the second one back, too
+    # Its upsert would hold the second one back, too.
+    monkeypatch.setattr(metering, "capacity_write", lambda *args: Written({}))
     # Both have looked at what is recorded, and neither has committed, when they meet.
     meet_after(monkeypatch, "usage_write", 2)
     at_once([lambda: meter_cluster(cluster.pk)] * 2)

@@ -21,7 +21,7 @@ from billing.models import Bill, BillingPeriod, CreditNote, Rate
 from infra.models import NamespaceClaim
 from portal.accounts.models import User
 from portal.kernel.clock import utcnow
-from portal.kernel.models import AuditEvent
+from portal.kernel.models import AuditEvent, WorkItem
 from portal.kernel.scoping import system_scope, tenant_scope
 from tenants.models import Member, ModelDeployment, Tenant
 from tenants.services.deployments import deployment_apply
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.django_db
 
 METHODS = ("get", "post", "put", "patch", "delete")
 NOWHERE = {"bill_id": str(uuid4()), "line_id": str(uuid4()), "name": "no-such-thing"}
-OPEN_MONTH = dict.fromkeys(("billing:running", "billing:running-csv"), {"period": "2026-12"})
+OPEN_MONTH = {name: {"period": "2026-12"} for name in ("billing:running", "billing:running-csv")}
 # Addresses that are everybody's: they show only what is one's own, or nothing of anybody.
 OPEN = {
     "healthz",
@@ -106,6 +106,7 @@ def world() -> dict[str, Any]:
             "period": str(estate.november),
             "bill_id": str(bill.pk),
             "line_id": str(estate.lines()[0].pk),
+            "item_id": str(WorkItem.objects.get(kind="deployment").pk),
             "rate_id": str(Rate.objects.earliest("id").pk),
         },
     }

@@ -16,6 +16,7 @@ from infra.models import Node, NodePool, Reservation
 from infra.placement.model import Sharing
 from infra.pod_devices import GPU
 from infra.selectors.snapshot import fleet_snapshot
+from infra.selectors.usage import taken_by_node
 from tests.support.fleet import make_cluster, make_node, make_pod, make_pool
 
 pytestmark = pytest.mark.django_db
@@ -208,5 +209,14 @@ def test_the_number_of_queries_does_not_grow() -> None:
             fleet_snapshot()
         return len(queries)
 
-    assert fleet(1) == fleet(5) <= 6
+    assert fleet(1) == fleet(5) <= 8
     assert NodePool.objects.count() == 18
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/gpumem"])
+def test_a_pod_that_asks_for_an_absurd_number_breaks_no_sum(resource: str) -> None:
+    """Who may make pods may name a node and any number; the kubelet says no, but the pod is seen first."""
+    node = make_node(make_pool(), cards=2)
+    make_pod(node, requests={resource: "9223372036854775807", "nvidia.com/gpu": "99999999999"})
+    assert taken_by_node([node.pk])
+    assert fleet_snapshot().clusters

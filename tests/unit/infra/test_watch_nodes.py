@@ -122,7 +122,7 @@ def test_a_lost_node_is_lost_until_it_is_ready_again(nodes: Nodes) -> None:
     nodes.see(30, ready="True", turned=29.9)
     nodes.see(40, ready="False", turned=39)
     assert [(start, end, lost) for start, end, _, _, lost in spans()] == [
-        (0, 8.8, False), (8.8, 19, True), (19, 21, True), (21, 29.9, True), (29.9, 39, False), (39, None, False),
+        (0, 8.8, False), (8.8, 19, True), (19, 29.9, True), (29.9, 39, False), (39, None, False),
     ]  # fmt: skip
 
 

@@ -94,3 +94,14 @@ def test_a_persons_system_scope_is_written_down_once_a_request(db: None) -> None
     assert [(event.verb, event.reason, event.request_id) for event in events] == [
         ("system_scope", "clusters page", "req-12345678")
     ]
+
+
+def test_an_environment_variable_with_a_secret_name_is_hidden():
+    """A manifest writes them as name and value, so the key alone tells nothing."""
+    env = [
+        {"name": "HF_TOKEN", "value": "hf_abc"},
+        {"name": "MODEL", "value": "qwen"},
+        {"name": "OPENAI_API_KEY", "value": "k"},
+    ]
+    told = audit.redact({"spec": {"env": env}})["spec"]["env"]
+    assert [row["value"] for row in told] == [audit.HIDDEN, "qwen", audit.HIDDEN]
