@@ -1,6 +1,5 @@
 """Sites and clusters, read. They are no tenant's: the edge checks who may see them."""
 
-
 from django.db.models import QuerySet
 
 from infra.models import Cluster, Site

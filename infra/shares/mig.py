@@ -14,6 +14,7 @@ _FORM = re.compile(
     re.IGNORECASE,
 )
 
+
 class MigFormatError(ValueError):
     """Not the name of a MIG profile."""
 

@@ -254,9 +254,7 @@ def test_a_forged_record_is_charged_by_the_requests_and_flagged(
     set_watermark(cluster, T0 + HOUR)
     meter_cluster(cluster.pk)
     with system_scope("test"):
-        found = {
-            one.pod_name: (one.share, one.device_uuid, one.by_request) for one in DeviceAllocation.objects.all()
-        }
+        found = {one.pod_name: (one.share, one.device_uuid, one.by_request) for one in DeviceAllocation.objects.all()}
     assert found == {
         "honest": (100_000, "GPU-0", False),
         "other-scheduler": (500_000, "", True),
