@@ -42,6 +42,7 @@ def _remove(statement: str) -> int:
     while True:
         with connection.cursor() as cursor:
             cursor.execute(statement, [BATCH])
-            removed += cursor.rowcount
-            if cursor.rowcount < BATCH:
+            found: int = cursor.rowcount
+            removed += found
+            if found < BATCH:
                 return removed

@@ -99,9 +99,9 @@ def test_usage_of_the_final_hour(cluster: Cluster) -> None:
         assert [row.milliseconds for row in starting] == [90_000, 90_000], "two cards, 90 s before the start"
         hours = list(CapacityHour.objects.filter(cluster=cluster))
         assert len(hours) == 6
-        for row in hours:
-            assert row.difference == 0
-            assert (row.overbooked, row.outside) == (0, 0)
+        for capacity in hours:
+            assert capacity.difference == 0
+            assert (capacity.overbooked, capacity.outside) == (0, 0)
 
 
 def test_relist_after_a_gap(cluster: Cluster) -> None:
