@@ -11,8 +11,16 @@ import pytest
 from django.conf import settings
 from django.db import connection, connections
 from django.test import TransactionTestCase
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from tests.support.db import SERVER, Clone, take_clone
+
+# No test may fail for being slow on a busy machine; continuous integration tries the same examples each time.
+hypothesis_settings.register_profile(
+    "portal", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
+)
+hypothesis_settings.load_profile("portal")
 
 CLONE: Clone = take_clone()
 # Tests run as the app role; processes that tests start find the same database.
