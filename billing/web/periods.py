@@ -100,7 +100,8 @@ def close(request: HttpRequest, issuer: str, period: str) -> HttpResponse:
         except Problem as problem:
             form.add_problem(problem)
             return _page(request, period_named(row.issuer, period), form, problem.status)
-        made = f"{done.made} bills were made." if done.made else "Nothing was changed."
+        bills = "1 bill was" if done.made == 1 else f"{done.made} bills were"
+        made = f"{bills} made." if done.made else "Nothing was changed."
         messages.success(request, f"{row} is closed. {made}")
         return HttpResponseRedirect(reverse("billing:period", args=[issuer, period]), status=303)
     return _page(request, row, form, 422)
