@@ -68,7 +68,8 @@ BEGIN
     END IF;
     -- One maker at a time; attaching a finished table does not stop readers and writers of the others.
     PERFORM pg_advisory_xact_lock(hashtext('billing_usage_partition'));
-    IF to_regclass(name) IS NOT NULL THEN
+    -- Asked of the catalogue itself: to_regclass may still answer from the cache that nobody has made the table.
+    IF EXISTS (SELECT FROM pg_class WHERE relname = name AND relnamespace = 'public'::regnamespace) THEN
         RETURN;
     END IF;
     EXECUTE format('CREATE TABLE %I (LIKE billing_usagerecord INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', name);

@@ -8,13 +8,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from billing.models import BillingPeriod, Issuer, RateCard
+from billing.models import BillingPeriod, Issuer, Rate, RateCard
 from billing.services.close import period_close
 from billing.services.metering import meter_cluster
 from billing.services.periods import periods_ensure
 from billing.services.rates import rate_set
 from billing.services.setup import issuer_ensure, rates_ensure
-from infra.models import Cluster, GPUType, NamespaceClaim
+from infra.models import Cluster, GPUType
 from infra.models.hardware import SharingMode
 from infra.services.claims import namespace_claim_set
 from portal.demo.fleet import clusters_ensure, list_once
@@ -51,7 +51,7 @@ def seed(fleet: Mapping[str, Mapping[str, Any]], logins: Path | None) -> list[di
     tenants = teams_ensure(actor)
     clusters = clusters_ensure(fleet, actor)
     issuer = issuer_ensure(actor=actor, slug="ai-factory", name="AI Factory", currency="EUR", grace_hours=1)
-    if clusters and not NamespaceClaim.objects.exists():
+    if clusters and not BillingPeriod.objects.filter(state=BillingPeriod.State.CLOSED).exists():
         _past(tenants, clusters, issuer, actor)
     return people
 
@@ -96,7 +96,8 @@ def _prices(issuer: Issuer, since: datetime, actor: Actor) -> None:
             rates_ensure(card, {key: Decimal(price)}, valid_from=since, actor=actor)
     word, sharing, profile, price = LATER_PRICE
     middle = since + timedelta(days=14)
-    for gpu_type in GPUType.objects.filter(name__contains=word):
+    later = Rate.objects.filter(card=card, valid_from=middle).values("gpu_type")
+    for gpu_type in GPUType.objects.filter(name__contains=word).exclude(pk__in=later):
         rate_set(
             card=card,
             gpu_type=gpu_type,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -37,6 +38,7 @@ from tests.billing.factories import (
     pod_evidence,
     set_watermark,
 )
+from tests.support.db import Clone
 from tests.support.threads import at_once
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -240,3 +242,24 @@ def test_two_meters_write_each_hour_once(monkeypatch: pytest.MonkeyPatch) -> Non
     results = at_once([lambda: meter_cluster(cluster.pk)] * 2)
     assert not [result for result in results if isinstance(result, BaseException)]
     assert charged() == 2 * CARD_HOUR
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_makers_of_one_months_partition(clone: Clone) -> None:
+    """The second one waits for the first, and then finds the table: also if it had asked for it before."""
+    make = "SELECT billing_usage_partition('2031-05-01T00:00Z')"
+    with clone.connect() as first, clone.connect() as second, clone.connect() as watcher:
+        second.execute("SELECT to_regclass('billing_usagerecord_2031_05')")
+        first.execute("BEGIN")
+        first.execute(make)
+        made: list[bool] = []
+        waiting = threading.Thread(target=lambda: made.append(second.execute(make).rowcount == 1))
+        waiting.start()
+        locked = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND pid = %s"
+        while watcher.execute(locked, [second.info.backend_pid]).fetchone() == (0,):
+            assert waiting.is_alive(), "it did not wait"
+            time.sleep(0.01)
+        first.execute("COMMIT")
+        waiting.join()
+        assert made == [True]
+        assert second.execute("SELECT to_regclass('billing_usagerecord_2031_05') IS NOT NULL").fetchone() == (True,)

@@ -126,7 +126,7 @@ def _fingerprint() -> str:
     folders = [ROOT / name for name in ("portal", "infra", "tenants", "billing", "tests/support")]
     files = sorted(path for folder in folders for path in folder.rglob("*.py"))
     for path in files:
-        if path.parent.name == "migrations" or path.name in ("rls.py", "base.py"):
+        if path.parent.name == "migrations" or path.name in ("rls.py", "base.py", "usage_table.py"):
             digest.update(str(path.relative_to(ROOT)).encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
