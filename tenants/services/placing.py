@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from django.db import connection
 from django.db.models import Sum
 
 from infra.models import Cluster, GPUType, Reservation
@@ -67,7 +68,7 @@ def replica_place(deployment: ModelDeployment, placement: Placement) -> ModelRep
     """
     row = deployment_current(deployment)
     # Locked, so that the zone and state that this goes by are still the tenant's when it commits.
-    tenant = row.tenant = Tenant.objects.select_for_update(no_key=True).get(pk=row.tenant_id)
+    tenant = row.tenant = _hold_tenant(row.tenant_id)
     if tenant.state != Tenant.State.ACTIVE or tenant.zone_id != deployment.tenant.zone_id:
         raise Stale(f"Tenant {tenant.slug} was suspended or moved to another zone meanwhile.")
     cluster = Cluster.objects.select_related("site").get(slug=placement.cluster)
@@ -102,6 +103,16 @@ def replica_place(deployment: ModelDeployment, placement: Placement) -> ModelRep
     event_add(row, "Placed", replica.message, replica_index=replica.index)
     workqueue.mark("replica", replica.pk, cluster_id=cluster.pk, tenant_id=tenant.pk)
     return replica
+
+
+def _hold_tenant(tenant_id: UUID) -> Tenant:
+    """The tenant, whose zone and state stay as they are until the transaction ends.
+
+    Shared: placements of one tenant don't wait for each other here, only for a change of the tenant itself.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT FROM tenants_tenant WHERE id = %s FOR SHARE", [tenant_id])
+    return Tenant.objects.get(pk=tenant_id)
 
 
 def _admit(tenant: Tenant, cluster: Cluster, needed: dict[UUID, int]) -> None:
