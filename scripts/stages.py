@@ -64,7 +64,7 @@ TESTS = [
     Stage("system", 120, [python("scripts/system_packages.py")]),
     *LINT,
     Stage("checks", 60, [python("scripts/django_checks.py")]),
-    Stage("unit", 240, [pytest("-n", "2", "tests/unit")], counts=True),
+    Stage("unit", 300, [pytest("-n", "2", "tests/unit")], counts=True),
     Stage(
         "services and pages",
         240,
@@ -72,7 +72,7 @@ TESTS = [
         counts=True,
     ),
     Stage("clusters", 300, [pytest("tests/cluster")], counts=True),
-    Stage("concurrency and chaos", 240, [pytest("tests/concurrency", "tests/chaos")], counts=True),
+    Stage("concurrency and chaos", 300, [pytest("tests/concurrency", "tests/chaos")], counts=True),
     Stage("browser", 180, [pytest("tests/browser")], counts=True),
 ]
 
