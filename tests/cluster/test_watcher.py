@@ -228,6 +228,7 @@ def test_errors_and_empty_lists_end_nothing(scene: Scene) -> None:
         eventually(lambda: seen_running(uid))
     nodes = Node.objects.filter(gone_at=None).count()
     empty = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}
+    scene.pod("b")  # so that the versions that were stored are older than what is kept: both targets must list
     scene.simulated.sim("POST", "history/compact")
     scene.simulated.sim("POST", "faults", [
         {"verb": "list", "resource": "pods", "status": 503},
