@@ -24,6 +24,7 @@ class PodTimes(threading.Thread):
         super().__init__(daemon=True)
         self.cluster, self.namespace = cluster, namespace
         self.runs: dict[str, list[datetime | None]] = {}
+        self._version = ""
         self._done = threading.Event()
         config = yaml.safe_load(cluster.kubeconfig.read_text())
         self._token = config["users"][0]["user"]["token"]
@@ -49,9 +50,11 @@ class PodTimes(threading.Thread):
         return ended
 
     def _follow(self) -> None:
+        """One stream, from where the last one ended, so that nothing between them is missed."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods?watch=true&timeoutSeconds=2&resourceVersion={self._version}"
         answer = self._pool.request(
             "GET",
-            f"{self.cluster.server}/api/v1/namespaces/{self.namespace}/pods?watch=true&timeoutSeconds=2",
+            self.cluster.server + path,
             headers={"Authorization": f"Bearer {self._token}"},
             preload_content=False,
             retries=False,
@@ -59,8 +62,10 @@ class PodTimes(threading.Thread):
         )
         with contextlib.closing(answer):
             for line in answer.read_chunked():
-                for event in line.splitlines():
-                    self._note(json.loads(event)["object"])
+                for event in map(json.loads, line.splitlines()):
+                    assert event["type"] != "ERROR", event
+                    self._version = event["object"]["metadata"]["resourceVersion"]
+                    self._note(event["object"])
 
     def _note(self, pod: dict[str, Any]) -> None:
         run = self.runs.setdefault(pod["metadata"]["uid"], [None, None])

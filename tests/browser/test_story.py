@@ -93,6 +93,8 @@ def test_from_sign_in_to_the_bill(portal: RunningPortal, times: dict[str, PodTim
     admin.sign_in("platform-admin", PASSWORD)
     for name in SITES:
         connect(admin, portal.simulator[name])
+    for name in SITES:
+        await_nodes(admin, name)
     make_tenant(admin)
     set_prices(admin, month.start)
 
@@ -132,7 +134,7 @@ def test_from_sign_in_to_the_bill(portal: RunningPortal, times: dict[str, PodTim
 
 
 def connect(admin: Person, cluster: SimulatedCluster) -> None:
-    """The site, then the cluster with its kubeconfig, in mode manage; until its cards are known."""
+    """The site, then the cluster with its kubeconfig, in mode manage."""
     page = admin.go("/platform/clusters/connect")
     site = SITES[cluster.name]
     admin.send(page.locator("form[action='/platform/sites/']"), {"Short name": site, "Name": site.title()}, "Add")
@@ -142,7 +144,12 @@ def connect(admin: Person, cluster: SimulatedCluster) -> None:
     }  # fmt: skip
     admin.send(form_with(admin, "Connect"), values, "Connect")
     assert page.url.endswith(f"/platform/clusters/{cluster.name}/")
-    admin.reload_until(lambda text: f"{cluster.name}-" in text and "nvidia" in text, f"the nodes of {cluster.name}")
+
+
+def await_nodes(admin: Person, name: str) -> None:
+    """Until the page of the cluster shows its cards."""
+    admin.go(f"/platform/clusters/{name}/")
+    admin.reload_until(lambda text: f"{name}-" in text and "nvidia" in text, f"the nodes of {name}")
 
 
 def make_tenant(admin: Person) -> None:

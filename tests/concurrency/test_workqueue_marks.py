@@ -267,6 +267,20 @@ def test_dispatch_sends_once_and_again_when_the_message_is_lost(script: Script, 
     assert sent == [str(row(object_id).id)]
 
 
+def test_a_mark_within_the_back_off_sends_nothing_so_the_tick_does(script: Script, monkeypatch) -> None:
+    object_id = uuid.uuid4()
+    mark(KIND, object_id)
+    script.step = lambda item: RetryAfter(3, "It starts.")
+    runner.run_item(row(object_id).id)
+    mark(KIND, object_id, cause="watch")
+    over = timezone.now() - timedelta(minutes=1)
+    WorkItem.objects.update(next_attempt_at=over, not_before=over)
+    sent: list[str] = []
+    monkeypatch.setattr(runner, "send", sent.extend)
+    assert runner.dispatch_due() == 1
+    assert sent == [str(row(object_id).id)]
+
+
 def test_a_broker_that_is_down_stops_nothing(script: Script, monkeypatch) -> None:
     from portal.kernel import tasks
 

@@ -31,7 +31,8 @@ class Mark:
 
 
 # A spec change ends the back-off: people who corrected something must not wait for it. A watch mark does not,
-# or an object that crashes would be looked at again for each event that its own crash causes.
+# or an object that crashes would be looked at again for each event that its own crash causes. Nothing is sent for a
+# row that is not due yet, so it counts as not dispatched, and the tick sends it as soon as it is.
 _UPSERT = """
 INSERT INTO kernel_workitem AS w
     (id, kind, object_id, cluster_id, tenant_id, cause, mark_seq, spec_seq, claimed_seq, next_attempt_at,
@@ -46,7 +47,9 @@ ON CONFLICT (kind, object_id, cluster_id) DO UPDATE SET
     cause = excluded.cause,
     tenant_id = coalesce(excluded.tenant_id, w.tenant_id),
     marked_at = now(),
-    dispatched_at = now(),
+    dispatched_at = CASE
+        WHEN excluded.cause = 'spec' OR w.next_attempt_at <= now() OR greatest(now(), w.not_before) <= now() THEN now()
+    END,
     attempts = CASE WHEN excluded.cause = 'spec' THEN 0 ELSE w.attempts END,
     not_before = CASE WHEN excluded.cause = 'spec' THEN NULL ELSE w.not_before END,
     next_attempt_at = CASE
