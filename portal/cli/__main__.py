@@ -53,7 +53,8 @@ def _manage(instance: Instance, rest: list[str]) -> int:
         print(f"There is no installation in {instance.data}. Start one: python -m portal.cli up", file=sys.stderr)  # noqa: T201
         return 1
     env = instance.environment(port=8000, demo=bool(os.environ.get("AIF_DEMO")))
-    return subprocess.run([sys.executable, "manage.py", *rest], env=env, cwd=ROOT, check=False).returncode
+    # In the caller's folder, so that `apply -f FILE` finds the file.
+    return subprocess.run([sys.executable, str(ROOT / "manage.py"), *rest], env=env, check=False).returncode
 
 
 if __name__ == "__main__":
