@@ -2,6 +2,9 @@
 
 A stage that takes longer than its budget is told, not failed: machines differ. The last line is the sum of what
 pytest counted, over all stages.
+
+Stages that mostly wait (for clusters, browsers, processes that were killed) run side by side in lanes, each with a
+database of its own; what a lane's stage prints is shown when it ends.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +38,8 @@ class Stage:
     counts: bool = False
     seconds: float = 0.0
     failed: bool = False
+    lane: str = ""
+    """Stages of different lanes that follow one another run side by side; those of one lane in their order."""
     tally: dict[str, int] = field(default_factory=dict)
     figures: list[list[str]] = field(default_factory=list)
 
@@ -71,9 +78,9 @@ TESTS = [
         [pytest("-n", "2", "tests/api", "tests/web", "tests/billing", "tests/tenants")],
         counts=True,
     ),
-    Stage("clusters", 300, [pytest("tests/cluster")], counts=True),
-    Stage("concurrency and chaos", 300, [pytest("tests/concurrency", "tests/chaos")], counts=True),
-    Stage("browser", 180, [pytest("tests/browser")], counts=True),
+    Stage("clusters", 300, [pytest("tests/cluster")], counts=True, lane="clusters"),
+    Stage("concurrency and chaos", 300, [pytest("tests/concurrency", "tests/chaos")], counts=True, lane="chaos"),
+    Stage("browser", 240, [pytest("tests/browser")], counts=True, lane="browser"),
 ]
 
 BENCHES = [
@@ -85,17 +92,52 @@ BENCHES = [
 ]
 
 
-def run(stage: Stage, extra: list[str]) -> None:
-    """Run a stage, its output passed through; note the time and what pytest counted."""
-    print(f"\n=== {stage.name}", flush=True)
+def run_all(stages: Sequence[Stage], extra: list[str]) -> None:
+    """Run them in order; neighbours with lanes side by side."""
+    rest = list(stages)
+    while rest:
+        if not rest[0].lane:
+            run(rest.pop(0), extra, lambda line: print(line, end="", flush=True))
+            continue
+        lanes: dict[str, list[Stage]] = {}
+        while rest and rest[0].lane:
+            stage = rest.pop(0)
+            lanes.setdefault(stage.lane, []).append(stage)
+        print(f"\n=== side by side: {', '.join(s.name for one in lanes.values() for s in one)}", flush=True)
+        threads = [threading.Thread(target=_lane, args=(one, extra)) for one in lanes.values()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+_printing = threading.Lock()
+
+
+def _lane(stages: list[Stage], extra: list[str]) -> None:
+    for stage in stages:
+        lines: list[str] = []
+        run(stage, extra, lines.append)
+        with _printing:
+            print("".join(lines), end="", flush=True)
+
+
+def run(stage: Stage, extra: list[str], say: Callable[[str], object]) -> None:
+    """Run a stage, its output given to ``say``; note the time and what pytest counted."""
+    say(f"\n=== {stage.name}\n")
     began = time.monotonic()
+    env = dict(os.environ)
+    if stage.lane:
+        env["AIF_TEST_WORKER"] = f"{env.get('AIF_TEST_WORKER') or 'main'}_{stage.lane}"
     for command in stage.commands:
         full = command + (extra if stage.counts else [])
-        with subprocess.Popen(full, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as child:
+        with subprocess.Popen(
+            full, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as child:
             assert child.stdout is not None
             last = ""
             for line in child.stdout:
-                print(line, end="", flush=True)
+                say(line)
                 if COUNT.search(line) and " in " in line:
                     last = line
                 if line.startswith(FIGURE):
@@ -106,7 +148,7 @@ def run(stage: Stage, extra: list[str]) -> None:
             stage.tally[word] = stage.tally.get(word, 0) + int(number)
     stage.seconds = time.monotonic() - began
     over = f" (over by {stage.seconds - stage.budget:.0f} s)" if stage.seconds > stage.budget else ""
-    print(f"=== {stage.name}: {stage.seconds:.1f} s of {stage.budget} s{over}", flush=True)
+    say(f"=== {stage.name}: {stage.seconds:.1f} s of {stage.budget} s{over}\n")
 
 
 def report(stages: list[Stage]) -> int:
@@ -115,7 +157,6 @@ def report(stages: list[Stage]) -> int:
     for stage in stages:
         mark = "FAILED" if stage.failed else ("over" if stage.seconds > stage.budget else "")
         print(f"{stage.name:<24}{stage.seconds:>6.1f} s {stage.budget:>6} s  {mark}")
-    print(f"{'all':<24}{sum(stage.seconds for stage in stages):>6.1f} s")
     failed = sum(s.tally.get(word, 0) for s in stages for word in ("failed", "error", "errors"))
     broken = [s.name for s in stages if s.failed and not any(s.tally.get(w) for w in ("failed", "error", "errors"))]
     passed = sum(s.tally.get("passed", 0) for s in stages)
@@ -156,8 +197,9 @@ def main() -> int:
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         os.environ.setdefault("PYTHONPYCACHEPREFIX", str(BIN.parent / "bytecode"))
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(ROOT / ".hypothesis"))
-    for stage in stages:
-        run(stage, extra)
+    began = time.monotonic()
+    run_all(stages, extra)
+    print(f"\nin all {time.monotonic() - began:.0f} s")
     return table(stages) if options.what == "bench" else report(stages)
 
 
