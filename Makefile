@@ -5,7 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 # A machine without Node gets one as a wheel (requirements/node.txt).
 NPM = $(shell command -v npm 2>/dev/null || echo $(BIN)/npm)
+# Of the demo: simulator, or real (control planes as processes; built from source, with Go).
 CLUSTERS ?= simulator
+# Of the demo: local accounts, or keycloak (a real one beside it; needs Java 17, and Maven the first time).
+SIGNIN ?= local
 ARGS ?=
 
 .PHONY: help demo test bench lint format types setup setup-dev assets lock clean
@@ -14,7 +17,7 @@ help:  ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
 
 demo: setup  ## Start the portal with a simulated fleet and a month of data
-	@$(BIN)/python -m portal.cli up --demo --clusters $(CLUSTERS) $(ARGS)
+	@$(BIN)/python -m portal.cli up --demo --clusters $(CLUSTERS) --sign-in $(SIGNIN) $(ARGS)
 
 test: setup-dev  ## Lint, types, and every test, with the time of each stage
 	@$(BIN)/python scripts/stages.py test $(ARGS)

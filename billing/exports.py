@@ -12,10 +12,11 @@ from django.http import HttpResponse
 
 from billing.models import Bill, BillingPeriod, BillLine
 from billing.selectors.bills import bill_lines
-from billing.selectors.lines import LineAllocation
+from billing.selectors.lines import ESTIMATED, LineAllocation, bill_line_parts, estimated_hours, line_hours
+from billing.selectors.past import PastMonth
 from billing.selectors.statements import OpenLine, OpenPeriod, TenantStatement
 from billing.selectors.usage import UsageRow
-from portal.kernel.clock import format_rfc3339
+from portal.kernel.clock import HOUR, format_rfc3339
 
 COLUMNS = (
     "bill", "tenant", "period_start", "period_end", "currency", "position", "kind", "correction", "deployment",
@@ -89,17 +90,39 @@ def usage_csv(tenant: str, currency: str, rows: Iterable[UsageRow]) -> Export:
     """A table of usage; what it is not grouped by is empty."""
     columns = (
         "day", "deployment", "deployment_or_namespace", "gpu_type", "sharing", "profile", "gpu_hours",
-        "instance_hours", "amount", "currency", "partly_unpriced",
+        "instance_hours", "amount", "currency", "partly_unpriced", "retroactive",
     )  # fmt: skip
     cells = (
         (
             row.key.day.isoformat() if row.key.day else "", row.key.deployment, text(row.key.label),
             text(row.key.gpu_type), row.key.sharing, text(row.key.profile), number(row.gpu_hours),
             number(row.instance_hours), "" if row.amount is None else number(row.amount), currency, _yes(row.unpriced),
+            _yes(row.key.retroactive),
         )
         for row in rows
     )  # fmt: skip
     return _file(f"usage-{tenant}", columns, cells)
+
+
+def past_csv(statements: Iterable[tuple[str, PastMonth]], name: str) -> Export:
+    """Months that were rebuilt from history: no bill, and owed by nobody. ``error``: by how much the quantity may be
+    too small, in its unit; it is in no amount."""
+    columns = (
+        "tenant", "month", "currency", "source", "kind", "deployment_or_namespace", "cost_code", "what", "charge_start",
+        "charge_end", "quantity", "error", "unit", "unit_price", "amount",
+    )  # fmt: skip
+    rows = (
+        (
+            text(tenant), month.month.label, month.total.currency, "retroactive", row.line.kind, text(row.label),
+            text(row.line.subject.cost_code), text(str(row.line.key or "")), format_rfc3339(row.line.segment.start),
+            format_rfc3339(row.line.segment.end), number(row.line.quantity), number(row.error), row.line.unit,
+            "" if row.line.unit_price is None else number(row.line.unit_price),
+            "" if row.amount is None else number(row.amount),
+        )
+        for tenant, month in statements
+        for row in month.lines
+    )  # fmt: skip
+    return _file(name, columns, rows)
 
 
 def line_csv(line: BillLine, parts: Iterable[LineAllocation]) -> Export:
@@ -107,9 +130,42 @@ def line_csv(line: BillLine, parts: Iterable[LineAllocation]) -> Export:
     columns = (
         "bill", "line", "cluster", "namespace", "pod", "pod_uid", "resource", "ordinal", "node", "card", "share",
         "started", "ended", "seconds_in_line", "quantity", "unit", "unit_price", "end_inferred", "compute_uncapped",
-        "charged_by_request", "ran_before_connected", "source", "revisions",
+        "charged_by_request", "ran_before_connected", "source", "revisions", "workload", "workload_known", "queue",
     )  # fmt: skip
     return _file(f"line-{line.bill.number}-{line.position}", columns, (_part(line, part) for part in parts))
+
+
+def line_file(line: BillLine) -> Export:
+    """What a line is made of: allocations, or (storage and network) the hours of OpenCost's costs. In its scope."""
+    return line_hours_csv(line) if line.kind in ESTIMATED else line_csv(line, bill_line_parts(line).rows)
+
+
+def line_hours_csv(line: BillLine) -> Export:
+    """The hours of a line that OpenCost priced. Σ of ``amount_exact`` is the line's; of an estimate, Σ of ``quantity``
+    is the line's quantity. Within a scope of its tenant."""
+    columns = (
+        "bill", "line", "cluster", "namespace", "start", "end", "quantity", "unit", "unit_cost", "unit_price",
+        "amount_exact", "basis", "revision", "unit_cost_id",
+    )  # fmt: skip
+    head = (text(line.bill.number), line.position)
+    rows: list[tuple[object, ...]] = [
+        (
+            *head, one.cluster.slug, text(line.namespace), format_rfc3339(one.charge_from),
+            format_rfc3339(one.charge_to), number(one.quantity), line.unit, number(one.unit_cost.price),
+            number(one.unit_price), number(one.amount_exact), one.unit_cost.basis, one.unit_cost.answer.revision,
+            str(one.unit_cost_id),
+        )
+        for one in line_hours(line)
+    ]  # fmt: skip
+    rows += [
+        (
+            *head, est.cluster, text(est.namespace), format_rfc3339(est.hour), format_rfc3339(est.hour + HOUR),
+            number(est.cost), line.unit, "", number(line.unit_price), number(est.cost * line.unit_price), "estimated",
+            est.revisions - 1, "",
+        )
+        for est in estimated_hours(line)
+    ]  # fmt: skip
+    return _file(f"hours-{line.bill.number}-{line.position}", columns, rows)
 
 
 def _part(line: BillLine, part: LineAllocation) -> tuple[object, ...]:
@@ -118,13 +174,14 @@ def _part(line: BillLine, part: LineAllocation) -> tuple[object, ...]:
     if one is None:
         empty = ("",) * 6
         return (text(line.bill.number), line.position, *empty, text(part.node_name), "", "", "", "", *measured,
-                "", "", "", "", "", part.revisions)  # fmt: skip
+                "", "", "", "", "", part.revisions, "", "", "")  # fmt: skip
     return (
         text(line.bill.number), line.position, one.cluster.slug, text(one.namespace), text(one.pod_name), one.pod_uid,
         one.resource, one.ordinal, text(one.node.name if one.node else ""), one.device_uuid,
         number(Decimal(one.share).scaleb(-6)), format_rfc3339(one.started_at),
         format_rfc3339(one.ended_at) if one.ended_at else "", *measured, _yes(one.inferred), _yes(one.uncapped),
         _yes(one.by_request), _yes(one.first_day), one.source, part.revisions,
+        text(part.workload), part.workload_known, text(part.queue),
     )  # fmt: skip
 
 

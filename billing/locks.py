@@ -17,6 +17,9 @@ from django.db import connection
 _CLASS = 0x61_69_66_75
 """First key of our advisory locks (``aifu``); the second is a hash of the tenant's id."""
 
+UNIT_COSTS = UUID(int=0)
+"""Stands among the tenants for OpenCost's unit costs, which concern all of them and draw from the same sequence."""
+
 _KEYS = "SELECT DISTINCT hashtext(id::text) AS key FROM unnest(%s::uuid[]) AS id ORDER BY key OFFSET 0"
 
 

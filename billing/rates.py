@@ -3,15 +3,15 @@ Django."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
 
-from portal.kernel.clock import Interval, as_utc, clip, format_rfc3339, subtract
+from portal.kernel.clock import HOUR, Interval, as_utc, clip, format_rfc3339, hour_start, subtract
 from portal.kernel.money import decimal_of
 
 
@@ -21,16 +21,19 @@ class Resource(StrEnum):
     GPU = "gpu"
     CPU = "cpu"
     MEMORY = "memory"
+    STORAGE = "storage"
+    NETWORK = "network"
 
 
 class Unit(StrEnum):
     """What one price is for: an hour of a card (a share pays its part), of a MIG instance, of a core, of a
-    GiB."""
+    GiB; or one unit of money of what OpenCost says that something cost."""
 
     GPU_HOUR = "gpu-hour"
     INSTANCE_HOUR = "instance-hour"
     CORE_HOUR = "core-hour"
     GIB_HOUR = "gib-hour"
+    COST = "opencost-cost"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -46,6 +49,8 @@ class RateKey:
     def unit(self) -> Unit:
         if self.resource is Resource.GPU:
             return Unit.INSTANCE_HOUR if self.sharing == "mig" else Unit.GPU_HOUR
+        if self.resource in (Resource.STORAGE, Resource.NETWORK):
+            return Unit.COST
         return Unit.CORE_HOUR if self.resource is Resource.CPU else Unit.GIB_HOUR
 
     def __str__(self) -> str:
@@ -55,16 +60,18 @@ class RateKey:
 
 CPU = RateKey(Resource.CPU)
 MEMORY = RateKey(Resource.MEMORY)
+STORAGE = RateKey(Resource.STORAGE)
+NETWORK = RateKey(Resource.NETWORK)
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
     """A price in force during `[valid_from, valid_to)` (None: until further notice).
 
-    `price` is per unit-hour, before `margin` (0.15 is 15 %); None: it comes from elsewhere and is not known,
-    so the time is unpriced. `included_*` (GPU rates): what one whole card, or one MIG instance, brings along
-    of the host's CPU and memory; only more than that is charged. None: whatever the pod asks for is included.
-    0: nothing is.
+    `price` is per unit-hour, before `margin` (0.15 is 15 %); None: it is not known, so the time is unpriced.
+    `hourly`: it has no price of its own, but OpenCost's unit cost of the cluster and hour (`UnitCosts`).
+    `included_*` (GPU rates): what one whole card, or one MIG instance, brings along of the host's CPU and
+    memory; only more than that is charged. None: whatever the pod asks for is included. 0: nothing is.
     """
 
     id: str
@@ -75,6 +82,7 @@ class Rate:
     margin: Decimal = Decimal(0)
     included_cpu_millicores: int | None = None
     included_memory_mib: int | None = None
+    hourly: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "valid_from", as_utc(self.valid_from))
@@ -92,7 +100,7 @@ class Rate:
     @property
     def unit_price(self) -> Fraction | None:
         """Exact price per unit-hour, margin included; None where it is not known."""
-        return None if self.price is None else _with_margin(self.price, self.margin)
+        return None if self.price is None else with_margin(self.price, self.margin)
 
     def covers(self, interval: Interval) -> bool:
         """Whether it is in force for all of the interval."""
@@ -100,8 +108,69 @@ class Rate:
 
 
 @lru_cache(maxsize=4096)
-def _with_margin(price: Decimal, margin: Decimal) -> Fraction:
+def with_margin(price: Decimal, margin: Decimal) -> Fraction:
+    """A price with its margin, exact."""
     return Fraction(price) * (1 + Fraction(margin))
+
+
+@dataclass(frozen=True, slots=True)
+class UnitCost:
+    """What OpenCost says that a unit cost in one cluster and hour; `id` names the row that it is kept in."""
+
+    id: str
+    price: Decimal
+    currency: str
+
+
+CostKey = tuple[Resource, str, str, datetime]
+"""(resource, slug of a type of card or "", id of a cluster, start of an hour)."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitCosts:
+    """Unit costs by hour. `names`: slugs of clusters by id. `answered`: hours of clusters with an
+    answer, whatever it prices. `currency`: what is charged in.
+
+    `stand_in`: for hours that OpenCost has not answered for yet, its last price before (charges so far; never a bill).
+    """
+
+    costs: Mapping[CostKey, UnitCost] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    answered: frozenset[tuple[str, datetime]] = frozenset()
+    currency: str = ""
+    stand_in: bool = False
+
+    def find(self, key: RateKey, cluster: str, at: datetime) -> tuple[UnitCost | None, str]:
+        """The unit cost of the hour in which `at` lies, and a reason where there is none, or where another hour's
+        stands in."""
+        start = hour_start(at)
+        found = self.costs.get((key.resource, key.gpu_type, cluster, start))
+        where = f"{self.names.get(cluster, cluster or 'its cluster')} {hour_words(start)}"
+        if found is None and self.stand_in:
+            earlier = start - HOUR
+            while found is None and start - earlier <= 48 * HOUR:
+                found = self.costs.get((key.resource, key.gpu_type, cluster, earlier))
+                earlier -= HOUR
+            if found is not None:
+                reason = (
+                    f"OpenCost has not answered for {where} yet: its price of {hour_words(earlier + HOUR)} stands in"
+                )
+                return self._in_currency(found, where, reason)
+        if found is None:
+            if (cluster, start) in self.answered:
+                return None, f"OpenCost's answer for {where} has no unit cost of {key}"
+            return None, f"OpenCost has not answered for {where}"
+        return self._in_currency(found, where, "")
+
+    def _in_currency(self, found: UnitCost, where: str, reason: str) -> tuple[UnitCost | None, str]:
+        if found.currency != self.currency:
+            return None, f"OpenCost's prices for {where} are in {found.currency}, and bills are in {self.currency}"
+        return found, reason
+
+
+def hour_words(start: datetime) -> str:
+    """An hour as people write it: `14–15 h on 2026-11-03 (UTC)`."""
+    return f"{start:%H}–{(start + HOUR):%H} h on {start:%Y-%m-%d} (UTC)"
 
 
 class Problem(StrEnum):
@@ -179,10 +248,11 @@ def changes(rates: Iterable[Rate], window: Interval) -> list[datetime]:
 
 
 class RateBook:
-    """Rates by key and time. Raises ValueError with every overlap: with two prices nobody knows what is
-    owed."""
+    """Rates by key and time, with the unit costs that hourly ones need. Raises ValueError with every overlap: with two
+    prices nobody knows what is owed."""
 
-    def __init__(self, rates: Iterable[Rate]) -> None:
+    def __init__(self, rates: Iterable[Rate], costs: UnitCosts | None = None) -> None:
+        self.costs = costs or UnitCosts()
         self._dated = _by_key(rates)
         found = overlaps(rate for dated in self._dated.values() for rate in dated)
         if found:

@@ -9,13 +9,13 @@ closed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
 
-from billing.rates import CPU, MEMORY, Rate, RateBook, RateKey, Unit
+from billing.rates import CPU, MEMORY, Rate, RateBook, RateKey, Unit, with_margin
 from infra.shares import CARD
 from portal.kernel.clock import Interval, format_rfc3339
 from portal.kernel.money import decimal_from, decimal_of, exact_sum, largest_remainder, minor_units
@@ -36,6 +36,8 @@ class Kind(StrEnum):
     IDLE = "idle"
     CPU = "cpu"
     MEMORY = "memory"
+    STORAGE = "storage"
+    NETWORK = "network"
     CREDIT = "credit"
 
 
@@ -70,7 +72,8 @@ class UsageSum:
 
     `milliseconds`: Σ over devices (MIG: instances). `charged`: Σ share times milliseconds, in millionths of a
     card. Both are negative where a correction takes time back. `kind` is GPU, or IDLE for the idle rest of
-    cards kept for one tenant.
+    cards kept for one tenant. `cluster` (its id) is given where an hourly rate is in force; the segment lies in one
+    hour then.
     """
 
     subject: Subject
@@ -80,19 +83,52 @@ class UsageSum:
     charged: int
     hosts: tuple[HostPart, ...] = ()
     kind: Kind = Kind.GPU
+    cluster: str = ""
 
     @property
     def unit_hours(self) -> Fraction:
         """How many of the rate's units: card-hours of charged share, or instance-hours."""
         if self.key.unit is Unit.INSTANCE_HOUR:
             return Fraction(self.milliseconds, _HOUR_MS)
+        return self.card_hours
+
+    @property
+    def card_hours(self) -> Fraction:
+        """Charged hours of whole cards, also of MIG instances."""
         return Fraction(self.charged, CARD * _HOUR_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What OpenCost says that a subject's storage or network cost; negative where a correction takes back."""
+
+    subject: Subject
+    key: RateKey
+    segment: Interval
+    cost: Decimal
+    currency: str
+
+
+@dataclass(frozen=True, slots=True)
+class LineHour:
+    """An hour of a line with an hourly rate: its price (margin included) and the unit cost that it came from.
+
+    `unit_price` and `amount` are None where there is no unit cost, and `unit_cost_id` is empty then.
+    """
+
+    segment: Interval
+    cluster: str
+    quantity: Decimal
+    unit_cost_id: str = ""
+    unit_price: Decimal | None = None
+    amount: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     """One line before rounding. `amount` is None where it is unpriced, and `reason` says why.
 
+    `hours`: of a line with an hourly rate, what it is made of; its `unit_price` is the mean then.
     `gpu_rate_id`: of CPU and memory, the rate that says how much of them the card includes.
     """
 
@@ -107,6 +143,8 @@ class Line:
     rate_id: str = ""
     gpu_rate_id: str = ""
     reason: str = ""
+    hours: tuple[LineHour, ...] = ()
+    credit_id: str = ""
 
     @property
     def is_priced(self) -> bool:
@@ -137,8 +175,10 @@ def rate(sums: Iterable[UsageSum], rates: Iterable[Rate] | RateBook) -> list[Lin
     lines: list[Line] = []
     for usage in _combined(sums):
         gpu_rate = book.for_segment(usage.key, usage.segment)
-        if usage.unit_hours:
-            lines.append(_line(usage.kind, usage, usage.key, usage.unit_hours, gpu_rate))
+        # OpenCost prices cards, so an instance pays its part of one.
+        quantity = usage.card_hours if gpu_rate is not None and gpu_rate.hourly else usage.unit_hours
+        if quantity:
+            lines.append(_line(usage.kind, usage, usage.key, quantity, gpu_rate, book))
         if gpu_rate is not None:
             lines += _host_lines(usage, gpu_rate, book)
     return lines
@@ -162,10 +202,31 @@ def credit_lines(given: Iterable[Credit]) -> list[Line]:
     ]
 
 
+def estimate_lines(sums: Iterable[Estimate], book: RateBook) -> list[Line]:
+    """Storage and network where the card has a rate for them: OpenCost's cost plus the margin. No rate: no line."""
+    lines = []
+    for one in sums:
+        found = book.for_segment(one.key, one.segment)
+        if found is None or not one.cost:
+            continue
+        kind, price = Kind(one.key.resource.value), _shown(1 + Fraction(found.margin))
+        right = one.currency == book.costs.currency
+        line = Line(kind, one.subject, one.key, one.segment, one.cost, one.key.unit.value, rate_id=found.id)
+        lines.append(
+            replace(line, unit_price=price, amount=decimal_from(Fraction(price) * Fraction(one.cost), AMOUNT_PLACES))
+            if right
+            else replace(
+                line,
+                reason=f"OpenCost's costs of {one.key} are in {one.currency}, and bills are in {book.costs.currency}",
+            )
+        )
+    return lines
+
+
 def _combined(sums: Iterable[UsageSum]) -> list[UsageSum]:
-    found: dict[tuple[Subject, Kind, RateKey, Interval], list[UsageSum]] = {}
+    found: dict[tuple[Subject, Kind, RateKey, Interval, str], list[UsageSum]] = {}
     for usage in sums:
-        found.setdefault((usage.subject, usage.kind, usage.key, usage.segment), []).append(usage)
+        found.setdefault((usage.subject, usage.kind, usage.key, usage.segment, usage.cluster), []).append(usage)
     return [
         UsageSum(
             subject,
@@ -175,8 +236,9 @@ def _combined(sums: Iterable[UsageSum]) -> list[UsageSum]:
             sum(part.charged for part in parts),
             tuple(sorted(host for part in parts for host in part.hosts)),
             kind,
+            cluster,
         )
-        for (subject, kind, key, segment), parts in sorted(found.items(), key=lambda item: item[0])
+        for (subject, kind, key, segment, cluster), parts in sorted(found.items(), key=lambda item: item[0])
     ]
 
 
@@ -191,7 +253,7 @@ def _host_lines(usage: UsageSum, gpu_rate: Rate, book: RateBook) -> Iterable[Lin
         quantity = Fraction(excess, CARD * unit_size * _HOUR_MS)
         if quantity:
             rate_ = book.for_segment(key, usage.segment)
-            yield _line(kind, usage, key, quantity, rate_, gpu_rate_id=gpu_rate.id)
+            yield _line(kind, usage, key, quantity, rate_, book, gpu_rate_id=gpu_rate.id)
 
 
 def _excess(host: HostPart, kind: Kind, included: int) -> int:
@@ -207,30 +269,44 @@ def _shown(price: Fraction) -> Decimal:
 
 
 def _line(
-    kind: Kind, usage: UsageSum, key: RateKey, quantity: Fraction, rate_: Rate | None, gpu_rate_id: str = ""
-) -> Line:
+    kind: Kind, usage: UsageSum, key: RateKey, quantity: Fraction, rate_: Rate | None, book: RateBook,
+    gpu_rate_id: str = "",
+) -> Line:  # fmt: skip
+    hourly = rate_ is not None and rate_.hourly
+    cost, reason = book.costs.find(key, usage.cluster, usage.segment.start) if hourly else (None, "")
     exact = rate_.unit_price if rate_ is not None else None
+    if cost is not None and rate_ is not None:
+        exact = with_margin(cost.price, rate_.margin)
     price = None if exact is None else _shown(exact)
-    reason = ""
     if price is None:
         missing = "has no price" if rate_ is not None else "is not in the rate card"
-        reason = (
+        reason = reason or (
             f"{key} {missing} from {format_rfc3339(usage.segment.start)} until {format_rfc3339(usage.segment.end)}; "
             f"enter a rate, then the period can be closed"
         )
+    amount = None if price is None else decimal_from(Fraction(price) * quantity, AMOUNT_PLACES)
+    shown = decimal_from(quantity, QUANTITY_PLACES)
     return Line(
         kind=kind,
         subject=usage.subject,
         key=key,
         segment=usage.segment,
-        quantity=decimal_from(quantity, QUANTITY_PLACES),
-        unit=key.unit.value,
+        quantity=shown,
+        unit=(Unit.GPU_HOUR if hourly and key.unit is Unit.INSTANCE_HOUR else key.unit).value,
         unit_price=price,
-        amount=None if price is None else decimal_from(Fraction(price) * quantity, AMOUNT_PLACES),
+        amount=amount,
         rate_id=rate_.id if rate_ is not None else "",
         gpu_rate_id=gpu_rate_id,
         reason=reason,
+        hours=(LineHour(usage.segment, usage.cluster, shown, cost.id if cost else "", price, amount),)
+        if hourly
+        else (),
     )
+
+
+def mean_price(amount: Decimal, quantity: Decimal) -> Decimal:
+    """What a unit cost on the average of a line's hours, as the line shows it."""
+    return decimal_from(Fraction(amount) / Fraction(quantity), PRICE_PLACES) if quantity else Decimal(0)
 
 
 # --- the bill ---

@@ -17,6 +17,7 @@ from typing import Any
 
 from infra.card_catalogue import architecture_of, instances_per_card, known_card, split_product
 from infra.hami_register import REGISTER, RegisteredCard, cordoned, parse_register
+from infra.health import Finding, node_findings
 from infra.pod_devices import GPU, GPU_SHARED, MIG_PREFIX, is_gpu
 from infra.quantity import parse_quantity, whole
 from portal.kernel.clock import parse_rfc3339
@@ -76,6 +77,8 @@ class NodeFacts:
     unavailable: int = 0
     reason: str = ""
     registered: tuple[RegisteredCard, ...] = ()
+    boot_id: str = ""
+    faults: tuple[Finding, ...] = ()
 
     @property
     def has_cards(self) -> bool:
@@ -130,9 +133,26 @@ def read_node(node: Mapping[str, Any]) -> NodeFacts:
         capacity=_resources(status.get("capacity")),
     )
     try:
-        return _availability(_cards(facts, meta.get("annotations") or {}))
+        annotations = meta.get("annotations") or {}
+        return _health(_availability(_cards(facts, annotations)), status, annotations)
     except ValueError as error:
         raise ValueError(f"node {name}: {error}") from error
+
+
+def _health(facts: NodeFacts, status: Mapping[str, Any], annotations: Mapping[str, str]) -> NodeFacts:
+    """What the node tells of faults; one without cards concerns nobody."""
+    boot_id = str((status.get("nodeInfo") or {}).get("bootID") or "")
+    if not facts.has_cards:
+        return replace(facts, boot_id=boot_id)
+    held_back = cordoned(annotations) if facts.sharing == "hami" else frozenset()
+    unusable = [card.uuid for card in facts.registered if not card.healthy]
+    missing = facts.reason if facts.reason.endswith("not allocatable") else ""
+    found = node_findings(
+        status.get("conditions") or (), unhealthy=[uuid for uuid in unusable if uuid not in held_back],
+        held_back=[uuid for uuid in unusable if uuid in held_back], missing=missing, lost=facts.ready is None,
+        lost_since=facts.ready_since,
+    )  # fmt: skip
+    return replace(facts, boot_id=boot_id, faults=found)
 
 
 def _resources(values: Any) -> dict[str, str]:

@@ -38,6 +38,18 @@ class ZoneOfTenants(Protocol):
         ...
 
 
+class TenantsBySlug(Protocol):
+    """Tenants by their short names, for rules that read them from a label."""
+
+    def __call__(self, slugs: Collection[str]) -> Mapping[str, UUID]:
+        """Slug → tenant, for those that exist."""
+        ...
+
+
+def _no_slugs(slugs: Collection[str]) -> Mapping[str, UUID]:
+    return {}
+
+
 def _nobody(cluster_id: UUID, claims: Collection[tuple[str, UUID]]) -> Mapping[tuple[str, UUID], Owned]:
     return {}
 
@@ -49,6 +61,7 @@ def _no_zones(tenant_ids: Collection[UUID]) -> Mapping[UUID, UUID]:
 class _Registered:
     owners: ReplicaOwners = staticmethod(_nobody)
     zones: ZoneOfTenants = staticmethod(_no_zones)
+    slugs: TenantsBySlug = staticmethod(_no_slugs)
 
 
 def register_replica_owners(owners: ReplicaOwners) -> None:
@@ -59,6 +72,16 @@ def register_replica_owners(owners: ReplicaOwners) -> None:
 def register_zones(zones: ZoneOfTenants) -> None:
     """Have ``zones`` asked from now on (called once, when the app is ready)."""
     _Registered.zones = staticmethod(zones)
+
+
+def register_tenant_slugs(slugs: TenantsBySlug) -> None:
+    """Have ``slugs`` asked from now on (called once, when the app is ready)."""
+    _Registered.slugs = staticmethod(slugs)
+
+
+def tenants_by_slug(slugs: Collection[str]) -> Mapping[str, UUID]:
+    """Slug → tenant; a slug that is not in the answer is no tenant's."""
+    return _Registered.slugs(slugs) if slugs else {}
 
 
 def replica_owners(cluster_id: UUID, claims: Collection[tuple[str, UUID]]) -> Mapping[tuple[str, UUID], Owned]:

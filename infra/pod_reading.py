@@ -16,6 +16,7 @@ from infra.hami_record import HAMI_ALLOCATED, HAMI_PHASE
 from infra.names import LABEL_PREFIX
 from infra.pod_devices import ContainerKind, reserved
 from infra.quantity import parse_quantity
+from infra.workloads import LABELS as WORKLOAD_LABELS
 from portal.kernel.clock import as_utc, format_rfc3339, parse_rfc3339
 
 # Annotations belong to the tenant and may hold secrets (vCluster keeps service account tokens in some): by name only.
@@ -39,9 +40,9 @@ LABELS = frozenset(
         "app.kubernetes.io/component",
         "app.kubernetes.io/managed-by",
         "batch.kubernetes.io/job-name",
-        "kueue.x-k8s.io/queue-name",
         "vcluster.loft.sh/managed-by",
         "vcluster.loft.sh/namespace",
+        *WORKLOAD_LABELS,
     }
 )
 LABEL_PREFIXES = (LABEL_PREFIX, "modelplane.ai/")
@@ -55,12 +56,13 @@ def read_pod(
     seen_at: datetime,
     deleted: bool = False,
     unwatched_since: datetime | None = None,
+    more_labels: frozenset[str] = frozenset(),
 ) -> PodEvidence:
     """Evidence from one Pod object (JSON as the API server sends it), seen at `seen_at`.
 
     `deleted`: it came with a DELETED event. `unwatched_since`: that event was replayed after nobody had been
-    listening since then, so the pod left at an unknown moment in between. Raises ValueError naming the pod
-    and what in it can't be read.
+    listening since then, so the pod left at an unknown moment in between. `more_labels` are kept beside those of
+    the allow-list. Raises ValueError naming the pod and what in it can't be read.
     """
     meta = _mapping(pod.get("metadata"))
     spec, status = _mapping(pod.get("spec")), _mapping(pod.get("status"))
@@ -87,7 +89,7 @@ def read_pod(
             requests=_pairs({key: keep.get(key, Fraction(0)) + overhead.get(key, 0) for key in keep | overhead}),
             containers=containers,
             annotations=_allowed(meta.get("annotations"), ANNOTATIONS),
-            labels=_allowed(meta.get("labels"), LABELS, LABEL_PREFIXES),
+            labels=_allowed(meta.get("labels"), LABELS | more_labels, LABEL_PREFIXES),
             owner=_owner(meta),
             created_at=_time(meta.get("creationTimestamp")),
             scheduled_at=_time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None,

@@ -78,6 +78,8 @@ TESTS = [
         [pytest("-n", "2", "tests/api", "tests/web", "tests/billing", "tests/tenants")],
         counts=True,
     ),
+    Stage("control plane", 540, [python("-m", "controlplane", "build"), python("-m", "controlplane", "prometheus")]),
+    Stage("sign-in", 120, [pytest("tests/signin")], counts=True, lane="sign-in"),
     Stage("clusters", 300, [pytest("tests/cluster")], counts=True, lane="clusters"),
     Stage("concurrency and chaos", 300, [pytest("tests/concurrency", "tests/chaos")], counts=True, lane="chaos"),
     Stage("browser", 240, [pytest("tests/browser")], counts=True, lane="browser"),
@@ -88,6 +90,9 @@ BENCHES = [
     Stage("placement and ledger", 90, [python("tests/bench/bench_ledger.py")]),
     Stage("pages", 120, [python("tests/bench/bench_pages.py")]),
     Stage("close", 180, [python("tests/bench/bench_close.py")]),
+    Stage("control plane", 540, [python("-m", "controlplane", "build")]),
+    Stage("resync", 180, [python("tests/bench/bench_resync.py")]),
+    Stage("converge", 600, [python("tests/bench/bench_converge.py")]),
     Stage("meter", 120, [python("tests/bench/bench_meter.py")]),
 ]
 

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 
-PACKAGES = {"chromium": "chromium"}
+PACKAGES = {"chromium": "chromium", "java": "default-jre-headless", "mvn": "maven"}
 """Command → Debian package."""
 
 

@@ -60,6 +60,10 @@ class Cluster:
         self.tally = Tally()
         self.broken: dict[str, str] = {}
         """Node name → `lost` (the kubelet is silent) or `notready` (it says that it is not ready)."""
+        self.unmapped: set[str] = set()
+        """Nodes whose exporter tells of no pod."""
+        self.xids: dict[str, int] = {}
+        """Card → its last XID error."""
         self.devices: dict[str, NodeDevices] = {}
         """Node name → its cards and who holds them."""
         self.accounting = Accounting(self.store, clock)

@@ -9,6 +9,7 @@
 | POST /sim/nodes/NAME/mend | | it is well again |
 | POST /sim/nodes/NAME/drop-card | {"count": 1} or {"uuid": "GPU-…"} | cards fall off: allocatable falls |
 | POST /sim/nodes/NAME/restore-cards | | they are back |
+| POST /sim/nodes/NAME/unmapped, …/mapped | | its exporter names no pod any more; it does again |
 | POST /sim/history/compact | | forget the history: old watches and continue tokens get 410 |
 | POST /sim/watches/end | {"cut": true} | end all open watches, in order or cut off |
 """
@@ -99,6 +100,10 @@ def _node(cluster: Cluster, name: str, action: str, body: Obj) -> Obj:
         cluster.broken[name] = how
     elif action == "mend":
         cluster.broken.pop(name, None)
+    elif action == "unmapped":
+        cluster.unmapped.add(name)
+    elif action == "mapped":
+        cluster.unmapped.discard(name)
     elif action == "drop-card" and devices is not None:
         well = [card.uuid for card in devices.cards if card.uuid not in devices.lost]
         chosen = [body["uuid"]] if body.get("uuid") else well[-int(body.get("count", 1)) :]

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import Protocol
 
-from simulator.cluster import Cluster
 from simulator.controllers.hami import ALLOCATED, parse_allocated
 from simulator.controllers.life import PREFIX
 from simulator.devices import NodeDevices
@@ -34,6 +35,41 @@ _HELP = {
     "DCGM_FI_DEV_FB_USED": ("Framebuffer memory used (in MiB).", "gauge"),
     "DCGM_FI_PROF_GR_ENGINE_ACTIVE": ("Ratio of time the graphics engine is active.", "gauge"),
 }
+
+
+class Pods(Protocol):
+    """Pods by the node that they are bound to."""
+
+    def on_node(self, node: str) -> list[Obj]:
+        """The pods bound to a node."""
+
+
+class Exported(Protocol):
+    """What is told of a cluster: a simulated one, or one whose pods are followed (`controlplane.exporter`)."""
+
+    @property
+    def devices(self) -> Mapping[str, NodeDevices]:
+        """Node name → its cards and who holds them."""
+
+    @property
+    def broken(self) -> Mapping[str, str]:
+        """Node name → `lost`: its exporter is silent."""
+
+    @property
+    def unmapped(self) -> AbstractSet[str]:
+        """Nodes whose exporter does not reach the kubelet: it tells of no pod, as if all cards were free."""
+
+    @property
+    def xids(self) -> Mapping[str, int]:
+        """Card → its last XID error."""
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Unix seconds."""
+
+    @property
+    def pods(self) -> Pods:
+        """Its pods."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +104,7 @@ def busy(pod: Obj, now: float) -> float:
     return min(max(45.0 + 40.0 * share + wave, 1.0), 99.0)
 
 
-def rows_of(cluster: Cluster, devices: NodeDevices, now: float) -> list[Row]:
+def rows_of(cluster: Exported, devices: NodeDevices, now: float) -> list[Row]:
     """The cards of a node."""
     pods = {uid_of(pod): pod for pod in cluster.pods.on_node(devices.cards[0].node)} if devices.cards else {}
     holders = {
@@ -113,12 +149,12 @@ def _row(card: Card, instance: int | None, holder: tuple[str, Obj] | None, total
     return Row(card, instance, (container, namespace_of(pod), name_of(pod)), util, used, total)
 
 
-def exporting(cluster: Cluster) -> list[str]:
+def exporting(cluster: Exported) -> list[str]:
     """The nodes whose exporter answers: they have cards and are not lost."""
     return [name for name, devices in cluster.devices.items() if devices.cards and cluster.broken.get(name) != "lost"]
 
 
-def sample(cluster: Cluster, meter: Meter, nodes: Iterable[str], now: float) -> list[tuple[Row, float, int]]:
+def sample(cluster: Exported, meter: Meter, nodes: Iterable[str], now: float) -> list[tuple[Row, float, int]]:
     """(row, watts, energy in mJ) of each card and instance on the nodes; the energy counters go on."""
     out = []
     for node in nodes:
@@ -136,11 +172,11 @@ def sample(cluster: Cluster, meter: Meter, nodes: Iterable[str], now: float) -> 
     return out
 
 
-def text(cluster: Cluster, meter: Meter, nodes: list[str]) -> str:
+def text(cluster: Exported, meter: Meter, nodes: list[str]) -> str:
     """The exposition of those nodes' exporters."""
     values: dict[str, list[str]] = {name: [] for name in _HELP}
     for row, watts, energy in sample(cluster, meter, nodes, cluster.clock()):
-        labels = _labels(row)
+        labels = _labels(row, mapped=row.card.node not in cluster.unmapped)
 
         def put(name: str, value: str, labels: str = labels) -> None:
             values[name].append(f"{name}{{{labels}}} {value}")
@@ -151,7 +187,7 @@ def text(cluster: Cluster, meter: Meter, nodes: list[str]) -> str:
         put("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", str(energy))
         if row.instance is None:
             put("DCGM_FI_DEV_GPU_UTIL", str(int(row.util)))
-        put("DCGM_FI_DEV_XID_ERRORS", "0")
+        put("DCGM_FI_DEV_XID_ERRORS", str(cluster.xids.get(row.card.uuid, 0)))
         put("DCGM_FI_DEV_FB_FREE", str(row.total - row.used))
         put("DCGM_FI_DEV_FB_USED", str(row.used))
         put("DCGM_FI_PROF_GR_ENGINE_ACTIVE", f"{row.util / 100:.6f}")
@@ -162,7 +198,7 @@ def text(cluster: Cluster, meter: Meter, nodes: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _labels(row: Row) -> str:
+def _labels(row: Row, *, mapped: bool) -> str:
     card = row.card
     gpu = card.pool.gpu
     assert gpu
@@ -176,7 +212,7 @@ def _labels(row: Row) -> str:
     if row.instance is not None:
         pairs += [("GPU_I_PROFILE", card.pool.mig.profile), ("GPU_I_ID", str(row.instance))]
     pairs += [("Hostname", card.node), ("DCGM_FI_DRIVER_VERSION", DRIVER)]
-    if row.holder:
+    if row.holder and mapped:
         container, namespace, pod = row.holder
         pairs += [("container", container), ("namespace", namespace), ("pod", pod)]
     return ",".join(f'{key}="{value}"' for key, value in pairs)

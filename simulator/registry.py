@@ -10,7 +10,16 @@ from typing import Any
 
 from simulator import admission, defaults, deletion, validation
 from simulator.apply import apply, track_update
-from simulator.errors import already_exists, bad_request, conflict, not_found, not_in_schema, stale
+from simulator.errors import (
+    already_exists,
+    bad_request,
+    bad_value,
+    conflict,
+    invalid,
+    not_found,
+    not_in_schema,
+    stale,
+)
 from simulator.kinds import NAMESPACE, NODE, POD, SERVICE, Kind, KindTable, Obj
 from simulator.objects import Ids, clone, is_deleting, name_of, namespace_of, rfc3339, same, spec_of, uid_of
 from simulator.options import Options
@@ -216,8 +225,7 @@ class Registry:
         if given.get("resourceVersion") and given["resourceVersion"] != str(entry.version):
             raise stale(kind, name)
         if given.get("uid") and given["uid"] != uid_of(entry.obj):
-            why = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {uid_of(entry.obj)}"
-            raise conflict(kind, name, why)
+            raise invalid(kind, name, [bad_value("metadata.uid", given["uid"], "field is immutable")])
         new = self._opened(kind, namespace, clone(new))
         new["metadata"]["name"] = name
         if kind.schema is not None:

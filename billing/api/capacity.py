@@ -41,6 +41,7 @@ class TypeCapacitySerializer(serializers.Serializer[Any]):
     overbooked = CardHours()
     outside = CardHours()
     idle_billed = CardHours(help_text="Idle time that a tenant pays for.")
+    retroactive = CardHours(source="past", help_text="In service in hours of which some was rebuilt from history.")
     idle_cost = Exact(allow_null=True, help_text="At list prices of the default issuer; null: not known.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
@@ -27,7 +28,7 @@ from billing.selectors.conservation import (
 )
 from billing.selectors.periods import closes_at, issuer_named, period_named
 from billing.selectors.ratecard import rates_of, unpriced_keys
-from billing.selectors.statements import period_blockers, period_statements
+from billing.selectors.statements import TenantStatement, period_blockers, period_statements
 from billing.services.close import period_close
 from billing.services.credits import credit_note_create
 from billing.services.periods import period_ensure
@@ -183,7 +184,7 @@ class PeriodView(FinanceView):
             unpriced = sum(one.unpriced for one in statements)
             body = {
                 "period": row, "closes_at": closes_at(row, row.issuer), "statements": statements,
-                "blockers": [] if closed else period_blockers(row, unpriced=unpriced),
+                "blockers": [] if closed else period_blockers(row, unpriced=unpriced, reasons=_reasons(statements)),
             }  # fmt: skip
             return Response(shapes.PeriodDetailSerializer(body).data)
 
@@ -336,6 +337,11 @@ class UnattributedView(_Hours):
         with system_scope(REASON):
             window, _ = self.asked(request, 7)
             return Response(capacity.UnattributedSerializer(unmapped_namespaces(window), many=True).data)
+
+
+def _reasons(statements: Iterable[TenantStatement]) -> list[str]:
+    """Why lines have no price, over all tenants."""
+    return sorted({reason for one in statements for reason in one.reasons})
 
 
 def _gpu_type(slug: str) -> GPUType:

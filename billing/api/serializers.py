@@ -37,6 +37,7 @@ class UsageKeySerializer(serializers.Serializer[Any]):
     gpu_type = serializers.CharField()
     sharing = serializers.CharField()
     profile = serializers.CharField()
+    retroactive = serializers.BooleanField(help_text="Rebuilt from Prometheus history, and on no bill.")
 
 
 class UsageRowSerializer(serializers.Serializer[Any]):
@@ -58,6 +59,7 @@ class UsageSerializer(serializers.Serializer[Any]):
     currency = serializers.CharField()
     time_zone = serializers.CharField(help_text="Whose days the rows are.")
     total = UsageRowSerializer()
+    past = UsageRowSerializer(help_text="Of the total: rebuilt from Prometheus history, and on no bill.")
     rows = UsageRowSerializer(many=True)
 
 
@@ -76,6 +78,9 @@ class OpenLineSerializer(serializers.Serializer[Any]):
     unit = serializers.CharField(source="line.unit")
     unit_price = Exact(source="line.unit_price", allow_null=True)
     amount = Exact(allow_null=True)
+    reason = serializers.CharField(
+        source="line.reason", help_text="Why it has no price, or whose price of OpenCost stands in; else empty."
+    )
 
     def get_what(self, row: Any) -> str:
         """What it is priced as."""
@@ -170,6 +175,9 @@ class LineAllocationSerializer(serializers.Serializer[Any]):
     first_day = serializers.BooleanField(source="allocation.first_day", default=False)
     source = serializers.CharField(source="allocation.source", default=None, allow_null=True)  # type: ignore[assignment]  # a field of that name
     revisions = serializers.IntegerField()
+    workload = serializers.CharField(help_text="What made the pod, as Job/train; empty: not known.")
+    workload_known = serializers.CharField(help_text="seen, inferred, owner not read, owner not readable.")
+    queue = serializers.CharField()
 
     def get_share(self, row: Any) -> str | None:
         """A decimal as text."""

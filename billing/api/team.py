@@ -136,7 +136,8 @@ class UsageView(_Usage):
             window, table = self.asked(request, row, issuer)
             body = {
                 "start": window.start, "end": window.end, "final_until": usage_final_until(row.pk),
-                "currency": issuer.currency, "time_zone": issuer.time_zone, "total": table.total, "rows": table.rows,
+                "currency": issuer.currency, "time_zone": issuer.time_zone, "total": table.total,
+                "past": table.past, "rows": table.rows,
             }  # fmt: skip
             return Response(shapes.UsageSerializer(body).data)
 
@@ -194,7 +195,7 @@ class BillsView(TeamView):
             return self.page(rows, shapes.BillSerializer, ("-closed_at", "-id"))
 
 
-class _Bill(TeamView):
+class BillBase(TeamView):
     """A view of one bill."""
 
     def bill(self, tenant: Tenant, bill_id: UUID) -> Bill:
@@ -214,7 +215,7 @@ class _Bill(TeamView):
         return row
 
 
-class BillView(_Bill):
+class BillView(BillBase):
     """One bill."""
 
     @extend_schema(operation_id="bill_get", responses=shapes.BillSerializer)
@@ -225,7 +226,7 @@ class BillView(_Bill):
             return Response(shapes.BillSerializer(self.bill(row, bill_id)).data)
 
 
-class BillFileView(_Bill):
+class BillFileView(BillBase):
     """A bill as a file."""
 
     pagination_class = None
@@ -239,7 +240,7 @@ class BillFileView(_Bill):
             return exports.bill_csv(self.bill(row, bill_id)).response()
 
 
-class BillLinesView(_Bill):
+class BillLinesView(BillBase):
     """A bill's lines."""
 
     @extend_schema(operation_id="bill_lines", responses=shapes.BillLineSerializer(many=True))
@@ -250,7 +251,7 @@ class BillLinesView(_Bill):
             return self.page(bill_lines(self.bill(row, bill_id)), shapes.BillLineSerializer, ("position",))
 
 
-class BillLineView(_Bill):
+class BillLineView(BillBase):
     """One line."""
 
     @extend_schema(operation_id="bill_line_get", responses=shapes.BillLineSerializer)
@@ -261,7 +262,7 @@ class BillLineView(_Bill):
             return Response(shapes.BillLineSerializer(self.line(row, bill_id, line_id)).data)
 
 
-class LineAllocationsView(_Bill):
+class LineAllocationsView(BillBase):
     """What a line is made of."""
 
     pagination_class = None
@@ -284,7 +285,7 @@ class LineAllocationsView(_Bill):
             return Response(shapes.LinePartsSerializer(body).data)
 
 
-class LineFileView(_Bill):
+class LineFileView(BillBase):
     """A line's allocations as a file."""
 
     pagination_class = None
@@ -296,10 +297,10 @@ class LineFileView(_Bill):
         row = self.enter(tenant, Perm.BILL_READ)
         with tenant_scope(row.pk):
             line = self.line(row, bill_id, line_id)
-            return exports.line_csv(line, bill_line_parts(line).rows).response()
+            return exports.line_file(line).response()
 
 
-class TeamCreditNotesView(_Bill):
+class TeamCreditNotesView(BillBase):
     """Money given back on a bill."""
 
     @extend_schema(operation_id="bill_credit_notes", responses=shapes.CreditNoteSerializer(many=True))

@@ -33,7 +33,8 @@ class Capacity:
 
     `unavailable_cards`: cordoned, unhealthy or missing from allocatable; only free ones count as unavailable,
     a held one is still on its tenant's account. `lost`: the node was lost, and all of it unavailable.
-    `stranded`: millionths of a card that the MIG geometry of the node leaves unusable.
+    `stranded`: millionths of a card that the MIG geometry of the node leaves unusable. `devices`: UUIDs of those
+    unavailable cards that are known; the rest of them are any.
     """
 
     interval: Interval
@@ -41,6 +42,7 @@ class Capacity:
     unavailable_cards: int = 0
     lost: bool = False
     stranded: int = 0
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +60,26 @@ class Load:
     certain: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Free:
+    """From ``start`` to ``end`` (ms) nothing changed: what was idle, what the MIG geometry stranded (millionths of a
+    card), and who held the rest."""
+
+    start: int
+    end: int
+    idle: Amount
+    stranded: int
+    active: tuple[Load, ...]
+
+
 @dataclass(slots=True)
 class Account:
     """One window of one node and type.
 
     `physical`: what each load occupied, by its key. `overbooked`: certain load beyond what was in service
     (clocks that disagree, or evidence that is wrong); it was scaled down to fit. `outside`: load while no
-    capacity was known, or on a node said to be lost. `per_card`: every load's card was known.
+    capacity was known, or on a node said to be lost. `per_card`: every load's card was known. `free`: the stretches
+    in which the node was in service and not lost.
     """
 
     window: Interval
@@ -74,6 +89,7 @@ class Account:
     overbooked: int = 0
     outside: int = 0
     per_card: bool = True
+    free: list[Free] = field(default_factory=list)
 
     @property
     def difference(self) -> int:
@@ -104,6 +120,9 @@ def account(window: Interval, capacity: Sequence[Capacity], loads: Iterable[Load
             parts[part] += amount * (end - start)
         result.overbooked += int(moment.overbooked * (end - start))
         result.outside += moment.outside * (end - start)
+        if span is not None and span.cards and not span.lost:
+            stranded = int(moment.parts[Bucket.OVERHEAD, ()])
+            result.free.append(Free(start, end, moment.parts[Bucket.IDLE, ()], stranded, tuple(active)))
     for (bucket, key), units in _whole(parts, result.in_service).items():
         result.buckets[bucket] += units
         if key:
@@ -206,11 +225,22 @@ def _moment(span: Capacity | None, active: list[Load]) -> _Moment:
         moment.parts[Bucket.UNAVAILABLE, ()] = free
         return moment
     stranded = min(span.stranded, free)
-    withheld = min(CARD * span.unavailable_cards, free - stranded)
+    withheld = min(_withheld(span, active), free - stranded)
     moment.parts[Bucket.OVERHEAD, ()] = stranded
     moment.parts[Bucket.UNAVAILABLE, ()] = withheld
     moment.parts[Bucket.IDLE, ()] = free - stranded - withheld
     return moment
+
+
+def _withheld(span: Capacity, active: list[Load]) -> int:
+    """What can't be handed out, at most: of a card that is known, what nobody holds of it; of the others, all."""
+    known = span.devices[: span.unavailable_cards]
+    if not known:
+        return CARD * span.unavailable_cards
+    held: dict[str, int] = defaultdict(int)
+    for load in active:
+        held[load.device_uuid] += load.share
+    return CARD * (span.unavailable_cards - len(known)) + sum(max(0, CARD - held[uuid]) for uuid in known)
 
 
 def _on_cards(loads: list[Load]) -> dict[Key, Amount]:

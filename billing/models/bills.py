@@ -80,6 +80,8 @@ class BillLine(TenantOwned):
 
     ``quantity`` is in ``unit`` (GPU-hours of charged share, MIG instance-hours, core-hours, GiB-hours),
     ``amount_exact`` = quantity × unit price unrounded, ``amount`` rounded so that the lines add up to the total.
+    With a rate of OpenCost's unit cost, ``unit_price`` is the mean of its ``hours`` (``BillLineHour``), and
+    ``amount_exact`` is their sum. Lines of storage and network count OpenCost's cost itself (``unit`` opencost-cost).
     ``correction`` lines carry the charge period of an earlier, closed period.
     """
 
@@ -88,6 +90,9 @@ class BillLine(TenantOwned):
         IDLE = "idle", "idle time of reserved cards"
         CPU = "cpu", "CPU beyond what the GPU includes"
         MEMORY = "memory", "memory beyond what the GPU includes"
+        STORAGE = "storage", "storage, estimated"
+        NETWORK = "network", "network, estimated"
+        CREDIT = "credit", "credit for a fault"
 
     tenant = models.ForeignKey("tenants.Tenant", on_delete=models.PROTECT, related_name="+")
     bill = models.ForeignKey(Bill, on_delete=models.PROTECT, related_name="lines")
@@ -113,6 +118,8 @@ class BillLine(TenantOwned):
     amount_minor = models.BigIntegerField()
     amount = models.DecimalField(max_digits=24, decimal_places=4)
     correction = models.BooleanField(default=False)
+    note = models.CharField(max_length=250, blank=True, help_text="Of a credit: the fault and its time.")
+    credit_id = models.UUIDField(null=True, blank=True, help_text="Of a credit: the FaultCredit.")
 
     class Meta:
         ordering = ["bill", "position"]

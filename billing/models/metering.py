@@ -58,6 +58,7 @@ class DeviceAllocation(TenantOwned):
     sharing = models.CharField(max_length=10, choices=SharingMode.choices)
     profile = models.CharField(max_length=32, blank=True, help_text="MIG profile, such as 1g.10gb.")
     device_uuid = models.CharField(max_length=80, blank=True, help_text="The card, when it is known.")
+    mig_instance = models.CharField(max_length=80, blank=True, default="", help_text="The instance of a MIG card.")
 
     memory_mib = models.PositiveBigIntegerField(null=True, help_text="Requested memory of the card, MiB.")
     card_memory_mib = models.PositiveBigIntegerField(null=True, help_text="The card's physical memory, MiB.")
@@ -77,6 +78,11 @@ class DeviceAllocation(TenantOwned):
     uncapped = models.BooleanField(default=False, help_text="HAMi without a limit on cores.")
     first_day = models.BooleanField(default=False, help_text="Ran already when the cluster was connected.")
     source = models.CharField(max_length=12, choices=EvidenceSource.choices, default=EvidenceSource.WATCH)
+    proved_by_api = models.BooleanField(
+        default=False, help_text="Retroactive: the pod's own status in the Kubernetes API proves it."
+    )
+    start_error_ms = models.BigIntegerField(default=0, help_text="Retroactive: it may have begun so much earlier.")
+    end_error_ms = models.BigIntegerField(default=0, help_text="Retroactive: it may have ended so much later.")
     evidence_seq = models.BigIntegerField(help_text="changed_seq of the observation that it was made from.")
 
     class Meta:

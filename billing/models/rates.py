@@ -62,7 +62,9 @@ class Rate(Global):
 
     The key is (card, resource, GPU type, sharing, profile). ``price`` is for one unit: a GPU for an hour (the whole
     card; a share pays its part), one MIG *instance* of the profile for an hour, a CPU core for an hour, a GiB of
-    memory for an hour. ``included_*`` is what one whole card brings along of the host; only more is charged.
+    memory for an hour. With source ``opencost`` the price is OpenCost's unit cost of each cluster and hour; storage
+    and network have no other source: what OpenCost says that they cost, and the margin. ``included_*`` is what one
+    whole card brings along of the host; only more is charged.
     Rows are never changed but for ``valid_to``, and never inside a closed period.
     """
 
@@ -70,6 +72,8 @@ class Rate(Global):
         GPU = "gpu", "GPU-hour"
         CPU = "cpu", "CPU-core-hour"
         MEMORY = "memory", "GiB-hour"
+        STORAGE = "storage", "storage, estimated by OpenCost"
+        NETWORK = "network", "network, estimated by OpenCost"
 
     class Source(models.TextChoices):
         FIXED = "fixed", "fixed price"
@@ -112,8 +116,14 @@ class Rate(Global):
             ),
             models.CheckConstraint(
                 condition=models.Q(resource="gpu", gpu_type__isnull=False) & ~models.Q(sharing="")
-                | models.Q(resource__in=["cpu", "memory"], gpu_type__isnull=True, sharing="", profile=""),
+                | models.Q(
+                    resource__in=["cpu", "memory", "storage", "network"], gpu_type__isnull=True, sharing="", profile=""
+                ),
                 name="rate_key",
+            ),
+            models.CheckConstraint(
+                condition=~models.Q(resource__in=["storage", "network"]) | models.Q(source="opencost"),
+                name="rate_estimated",
             ),
         ]
         indexes = [models.Index(fields=["card", "valid_from"], name="rate_by_time")]

@@ -1,5 +1,5 @@
-"""The meter as a reconciler, and the tick that reminds it that an hour has passed."""
+"""The meter and the reader of OpenCost as reconcilers, and the ticks that remind them that an hour has passed."""
 
-from billing.reconcilers import metering
+from billing.reconcilers import fault_credits, metering, opencost
 
-__all__ = ["metering"]
+__all__ = ["fault_credits", "metering", "opencost"]

@@ -15,6 +15,7 @@ from billing.rating import Line
 from billing.selectors.charges import Delimiters, charges_of, delimiters_of, previous_closed, tenants_billed_by
 from billing.selectors.periods import periods_known
 from infra.models import Cluster
+from infra.models.evidence import EvidenceSource
 from portal.kernel.clock import Interval, parse_rfc3339
 
 
@@ -104,5 +105,6 @@ def unmetered_pods(*, before: datetime | None = None) -> list[Unmetered]:
         Unmetered(row.cluster.slug, entry["namespace"], entry["name"], entry["reason"])
         for row in rows
         for entry in row.unmetered.values()
+        if entry.get("source") != EvidenceSource.RETROACTIVE  # on no bill
         if before is None or "since" not in entry or parse_rfc3339(entry["since"]) < before
     ]

@@ -10,11 +10,13 @@ from uuid import UUID
 from billing.drawing import Charges
 from billing.drawing import charges as rated
 from billing.models import BillingAccount, BillingPeriod, Issuer
-from billing.prices import stored_rates
+from billing.prices import book_of, stored_rates
 from billing.rates import RateBook
-from billing.rating import Line
+from billing.rating import Estimate, Line
+from billing.selectors.fault_credits import Credited, credited_lines, first_credited
+from billing.selectors.opencost import silent_lines
 from billing.selectors.periods import periods_known
-from billing.selectors.sums import Part, Sums, usage_sums
+from billing.selectors.sums import Part, Sums, estimate_sums, usage_sums
 from portal.kernel.clock import Interval
 from tenants.models import Tenant
 
@@ -76,34 +78,58 @@ def issuer_of(tenant_id: UUID) -> Issuer | None:
 def charges_of(
     issuer: Issuer, bounds: Delimiters, *, tenant_ids: Collection[UUID] | None = None
 ) -> dict[UUID, Charges]:
-    """Rated charges by tenant: two sums by SQL (the period's usage, and what came late), rated here."""
+    """Rated charges by tenant: sums by SQL (the period's usage and estimates, and what came late), rated here."""
     rates = stored_rates(issuer)
-    book = RateBook(rates)
     edges = {edge for rate in rates for edge in (rate.valid_from, rate.valid_to) if edge is not None}
-    current = usage_sums(Part(bounds.window, 0, bounds.upto), edges, rates, tenant_ids=tenant_ids)
+    now = Part(bounds.window, 0, bounds.upto)
+    current = usage_sums(now, edges, rates, tenant_ids=tenant_ids)
+    estimates = estimate_sums(now, edges, rates, tenant_ids=tenant_ids)
     late: dict[UUID, Sums] = {}
+    late_estimates: dict[UUID, list[Estimate]] = {}
     months: list[datetime] = []
+    first = first_credited(issuer, bounds.window, is_first=bounds.is_first)
     if not bounds.is_first:
         known = periods_known(issuer, now=bounds.window.start)
         months = [row.starts_at for row in known if row.starts_at < bounds.window.start]
+        first = min(first, months[0])
         past = Part(Interval(months[0], bounds.window.start), bounds.after, bounds.upto)
         late = usage_sums(past, edges.union(months), rates, tenant_ids=tenant_ids)
+        late_estimates = estimate_sums(past, edges.union(months), rates, tenant_ids=tenant_ids)
+    book = book_of(issuer, rates, Interval(first, bounds.window.end), bounds.upto)
+    silent = silent_lines(rates, bounds.window, bounds.upto, tenant_ids)
+    credited = credited_lines(issuer, bounds.window, rates, book, is_first=bounds.is_first, tenant_ids=tenant_ids)
+    nothing, none = Sums(), Credited()
     return {
         tenant_id: Charges(
-            rated(current[tenant_id].held, current[tenant_id].idle, book) if tenant_id in current else (),
-            _by_month(late[tenant_id], months, book) if tenant_id in late else (),
+            (
+                *_rated(current.get(tenant_id, nothing), estimates.get(tenant_id, []), book),
+                *silent.get(tenant_id, ()),
+                *credited.get(tenant_id, none).current,
+            ),
+            (
+                *_by_month(late.get(tenant_id, nothing), late_estimates.get(tenant_id, []), months, book),
+                *credited.get(tenant_id, none).late,
+            ),
         )
-        for tenant_id in sorted(current.keys() | late.keys())
+        for tenant_id in sorted(
+            current.keys() | late.keys() | estimates.keys() | late_estimates.keys() | silent.keys() | credited.keys()
+        )
     }
 
 
-def _by_month(sums: Sums, months: list[datetime], book: RateBook) -> tuple[Line, ...]:
+def _rated(sums: Sums, estimates: list[Estimate], book: RateBook) -> tuple[Line, ...]:
+    return rated(sums.held, sums.idle, book, estimates)
+
+
+def _by_month(sums: Sums, estimates: list[Estimate], months: list[datetime], book: RateBook) -> tuple[Line, ...]:
     """Late usage keeps the charge period of its own month: two months are never made one line."""
     found: list[Line] = []
-    for start, end in zip(months, [*months[1:], None], strict=True):
-        held, idle = (
-            [one for one in part if one.segment.start >= start and (end is None or one.segment.start < end)]
-            for part in (sums.held, sums.idle)
-        )
-        found += rated(held, idle, book)
+    for number, start in enumerate(months):
+        end = months[number + 1] if number + 1 < len(months) else None
+
+        def lies(segment: Interval, first: datetime = start, last: datetime | None = end) -> bool:
+            return segment.start >= first and (last is None or segment.start < last)
+
+        own = Sums([one for one in sums.held if lies(one.segment)], [one for one in sums.idle if lies(one.segment)])
+        found += _rated(own, [one for one in estimates if lies(one.segment)], book)
     return tuple(found)

@@ -15,6 +15,7 @@ from django.db.models.functions import TruncDate, TruncHour
 
 from billing.models import Bucket, CapacityHour, Rate, UsageRecord
 from billing.prices import pure_rate
+from infra.models.evidence import EvidenceSource
 from infra.models.hardware import SharingMode
 from infra.shares import CARD
 from portal.kernel.clock import Interval
@@ -50,6 +51,7 @@ class TypeCapacity:
     ``idle_billed``: of the idle time, what a tenant pays for, because only its zone may use those cards.
     ``idle_cost``: idle time × the rate in force at the start of each hour, in the default issuer's currency; None
     where there is no price for a whole card (MIG is priced by instance), or not for all of the time.
+    ``past``: of the time in service, that in hours of which some was rebuilt from history.
     """
 
     day: date | None
@@ -62,6 +64,7 @@ class TypeCapacity:
     outside: int
     idle_billed: int
     idle_cost: Decimal | None
+    past: int = 0
 
     @property
     def balance(self) -> int:
@@ -87,10 +90,10 @@ def capacity_by_type(
     found = rows.order_by(*(["-day"] if by_day else []), *keys[-3:]).values_list(*keys)
     figures = {f"sum_{name}": Sum(name) for name in ("in_service", "overbooked", "outside", *BUCKETS)}
     figures["sum_billed"] = Sum("idle", filter=Q(idle_tenant_id__isnull=False), default=0)
+    figures["sum_past"] = Sum("in_service", filter=Q(source=EvidenceSource.RETROACTIVE), default=0)
     result = []
-    for *key, in_service, over, out, tenants, idle, starting, overhead, unavailable, nobody, billed in found.annotate(
-        **figures
-    ):
+    for row in found.annotate(**figures):
+        *key, in_service, over, out, tenants, idle, starting, overhead, unavailable, nobody, billed, past = row
         day = key[0] if by_day else None
         cluster, gpu_type, sharing = key[-3:]
         parts = dict(zip(BUCKETS, (tenants, idle, starting, overhead, unavailable, nobody), strict=True))
@@ -98,7 +101,7 @@ def capacity_by_type(
         result.append(
             TypeCapacity(
                 day, cluster, gpu_type or "", sharing, in_service, parts, over, out, billed,
-                Decimal(0) if not idle else cost.amount if cost else None,
+                Decimal(0) if not idle else cost.amount if cost else None, past,
             )
         )  # fmt: skip
     return result

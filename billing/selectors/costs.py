@@ -15,8 +15,7 @@ from uuid import UUID
 from billing.drawing import Charges, draw
 from billing.locks import last_usage_seq
 from billing.models import BillingPeriod, Issuer
-from billing.prices import stored_rates
-from billing.rates import RateBook
+from billing.prices import book_of, stored_rates
 from billing.rating import DrawnUp, Kind, Line, rate
 from billing.selectors.charges import charges_of, delimiters_of, issuer_of
 from billing.selectors.running import Running, running_usage
@@ -166,7 +165,7 @@ def _lines(tenant_id: UUID, window: Interval, starts: Iterable[datetime] = ()) -
     sums = usage_sums(part, edges, rates, tenant_ids=[tenant_id]).get(tenant_id)
     if sums is None:
         return []
-    book = RateBook(rates)
+    book = book_of(issuer, rates, window, part.upto)
     return rate(sums.held, book) + rate(sums.idle, book)
 
 

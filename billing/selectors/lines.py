@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -10,18 +11,22 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection
+from django.db.models import Count, QuerySet, Sum
 
-from billing.models import BillLine, Bucket, DeviceAllocation
+from billing.models import BillLine, BillLineHour, Bucket, DeviceAllocation, EstimatedCost, FaultCredit, Rate
 from billing.rating import AMOUNT_PLACES, QUANTITY_PLACES
-from infra.models import Node
+from infra.models import Node, PodObservation
 from infra.models.hardware import SharingMode
 from infra.shares import CARD
-from portal.kernel.clock import hour_start
+from portal.kernel.clock import Interval, hour_start
 from portal.kernel.money import decimal_from
 
 HOUR_MS = 3_600_000
 TOLERANCE = Fraction(1, 10**9)
 """Of quantities: a line sums parts that were each rounded to the 12th decimal."""
+
+ESTIMATED = (BillLine.Kind.STORAGE, BillLine.Kind.NETWORK)
+"""Kinds of lines that are made of OpenCost's costs, not of allocations."""
 
 _HOST = {BillLine.Kind.CPU: ("cpu_millicores", 1000), BillLine.Kind.MEMORY: ("host_memory_mib", 1024)}
 
@@ -29,7 +34,8 @@ _HOST = {BillLine.Kind.CPU: ("cpu_millicores", 1000), BillLine.Kind.MEMORY: ("ho
 @dataclass(frozen=True, slots=True)
 class LineAllocation:
     """An allocation's part in a line. ``charged``: millionths of a card × milliseconds; ``allocation`` is None for
-    reserved idle time, which belongs to a node. ``quantity`` is in the line's unit, exact."""
+    reserved idle time, which belongs to a node. ``quantity`` is in the line's unit, exact. ``workload``: what made the
+    pod (``Job/train``; "" where its evidence does not say), ``workload_known``: of ``infra.workloads.Known``."""
 
     allocation: DeviceAllocation | None
     node_id: UUID | None
@@ -40,6 +46,9 @@ class LineAllocation:
     charged: int
     revisions: int
     quantity: Fraction
+    workload: str = ""
+    workload_known: str = ""
+    queue: str = ""
 
     @property
     def seconds(self) -> Decimal:
@@ -82,6 +91,10 @@ def bill_line_parts(line: BillLine, *, limit: int | None = None, offset: int = 0
     Args:
         line: with its ``bill``, and ``gpu_rate`` for a line of CPU or memory.
     """
+    if line.kind == BillLine.Kind.CREDIT:
+        return _credit_parts(line)
+    if line.kind in ESTIMATED:
+        return LineParts((), 0, 0, Fraction(line.quantity))
     rows = _rows(line, limit, offset)
     allocations = {
         row.pk: row
@@ -90,10 +103,11 @@ def bill_line_parts(line: BillLine, *, limit: int | None = None, offset: int = 0
         )
     }
     nodes = dict(Node.objects.filter(pk__in={row[1] for row in rows if row[1]}).values_list("pk", "name"))
+    made_by = _workloads(allocations.values())
     parts = tuple(
         LineAllocation(
             allocations.get(pk), node_id, nodes.get(node_id, ""), first, last, int(ms), int(charged), revision,
-            _quantity(line, int(ms), int(charged), int(excess)),
+            _quantity(line, int(ms), int(charged), int(excess)), *made_by.get(pk, ("", "", "")),
         )
         for pk, node_id, first, last, ms, charged, excess, revision, *_ in rows
         if first is not None  # a page without rows still has the totals
@@ -103,16 +117,95 @@ def bill_line_parts(line: BillLine, *, limit: int | None = None, offset: int = 0
     return LineParts(parts, int(count), int(all_ms), total)
 
 
+def _credit_parts(line: BillLine) -> LineParts:
+    """What a credit takes back: the time of one allocation."""
+    credit = FaultCredit.objects.filter(pk=line.credit_id).first() if line.credit_id else None
+    row = (
+        DeviceAllocation.objects.filter(pk=credit.allocation_id).select_related("node", "cluster", "gpu_type").first()
+        if credit is not None
+        else None
+    )
+    quantity = Fraction(line.quantity)
+    if row is None:
+        return LineParts((), 0, 0, quantity)
+    ms = Interval(line.charge_from, line.charge_to).ms
+    part = LineAllocation(
+        row, row.node_id, row.node.name if row.node else "", line.charge_from, line.charge_to, -ms, -ms * row.share, 0,
+        quantity,
+    )  # fmt: skip
+    return LineParts((part,), 1, -ms, quantity)
+
+
+def _workloads(allocations: Iterable[DeviceAllocation]) -> dict[UUID, tuple[str, str, str]]:
+    """Allocation → (workload, how it is known, queue), for those whose pod's evidence says it. One query."""
+    rows = list(allocations)
+    pods = PodObservation.objects.filter(
+        cluster_id__in={row.cluster_id for row in rows}, uid__in={row.pod_uid for row in rows}
+    ).exclude(workload_kind="")
+    known = {
+        (cluster_id, uid): (f"{kind}/{name}", how, queue)
+        for cluster_id, uid, kind, name, how, queue in pods.values_list(
+            "cluster_id", "uid", "workload_kind", "workload_name", "workload_known", "queue"
+        )
+    }
+    found = ((row.pk, known.get((row.cluster_id, row.pod_uid))) for row in rows)
+    return {pk: workload for pk, workload in found if workload is not None}
+
+
 def line_adds_up(line: BillLine, parts: LineParts) -> bool:
-    """Whether the parts are the line, in quantity and in money."""
-    amount = decimal_from(parts.quantity * Fraction(line.unit_price), AMOUNT_PLACES)
-    close = abs(parts.quantity - Fraction(line.quantity)) <= TOLERANCE
-    return close and abs(amount - line.amount_exact) <= Decimal("0.000001")
+    """Whether the parts are the line, in quantity and in money. Of an hourly rate: the parts in quantity, its hours in
+    money. Of an estimate: the hours' costs. Within a scope of its tenant."""
+    if line.kind in ESTIMATED:
+        cost = sum((one.cost for one in estimated_hours(line)), Decimal(0))
+        return cost == line.quantity
+    hours = line_hours(line)
+    count, quantity, amount = hours.aggregate(n=Count("pk"), q=Sum("quantity"), a=Sum("amount_exact")).values()
+    close = abs(parts.quantity - Fraction(line.quantity)) <= TOLERANCE * (1 + count)
+    if count:
+        return bool(close and quantity == line.quantity and amount == line.amount_exact)
+    exact = decimal_from(parts.quantity * Fraction(line.unit_price), AMOUNT_PLACES)
+    return close and abs(exact - line.amount_exact) <= Decimal("0.000001")
+
+
+def line_hours(line: BillLine) -> QuerySet[BillLineHour]:
+    """The hours of a line with an hourly rate, each with its unit cost; none of other lines. In its tenant's scope."""
+    rows = BillLineHour.objects.filter(tenant_id=line.tenant_id, line_id=line.pk)
+    return rows.select_related("cluster", "unit_cost__answer").order_by("charge_from", "cluster__slug")
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatedHour:
+    """What OpenCost says that a namespace's storage or network cost in an hour, as far as it is on the line."""
+
+    cluster: str
+    hour: datetime
+    namespace: str
+    cost: Decimal
+    revisions: int
+
+
+def estimated_hours(line: BillLine) -> list[EstimatedHour]:
+    """The hours behind a line of storage or network; Σ of their costs is its quantity. In its tenant's scope.
+
+    Args:
+        line: with its ``bill``.
+    """
+    if line.kind not in ESTIMATED:
+        return []
+    rows = EstimatedCost.objects.filter(
+        tenant_id=line.tenant_id, resource=line.kind, namespace=line.namespace, cost_code=line.cost_code,
+        hour__gte=line.charge_from, hour__lt=line.charge_to, seq__lte=line.bill.seq_upto, currency=line.bill.currency,
+        seq__gt=line.bill.seq_after if line.correction else 0,
+    )  # fmt: skip
+    sums = rows.order_by("hour", "cluster__slug").values_list("cluster__slug", "hour", "namespace")
+    return [EstimatedHour(*row) for row in sums.annotate(sum_amount=Sum("amount"), rows=Count("pk"))]
 
 
 def _rows(line: BillLine, limit: int | None, offset: int) -> list[Any]:
     column, _ = _HOST.get(BillLine.Kind(line.kind), ("cpu_millicores", 1))
-    share = "1000000" if line.sharing == SharingMode.MIG else "share"
+    # A line of CPU or memory names no card: its devices are those of the GPU rate that says what is included.
+    kind: BillLine | Rate = line.gpu_rate or line
+    share = "1000000" if kind.sharing == SharingMode.MIG else "share"
     included = 0
     if line.gpu_rate is not None:
         name = "included_cpu_millicores" if line.kind == BillLine.Kind.CPU else "included_memory_mib"
@@ -132,7 +225,7 @@ def _rows(line: BillLine, limit: int | None, offset: int) -> list[Any]:
                     AND deployment_id IS NOT DISTINCT FROM %(deployment)s AND cost_code = %(code)s
                     AND (%(idle)s OR deployment_id IS NOT NULL OR namespace = %(namespace)s)
                     AND gpu_type_id IS NOT DISTINCT FROM %(type)s AND sharing = %(sharing)s AND profile = %(profile)s
-                    AND bucket = %(bucket)s
+                    AND bucket = %(bucket)s AND source <> 'retroactive'
                 GROUP BY allocation_id, node_id
                 HAVING sum(milliseconds) <> 0 OR sum(charged) <> 0
             ), totals AS (
@@ -148,8 +241,8 @@ def _rows(line: BillLine, limit: int | None, offset: int) -> list[Any]:
                 "start": line.charge_from, "end": line.charge_to,
                 "after": line.bill.seq_after if line.correction else 0, "upto": line.bill.seq_upto,
                 "deployment": line.deployment_id, "code": line.cost_code, "idle": line.kind == BillLine.Kind.IDLE,
-                "namespace": line.namespace, "type": line.gpu_type_id, "sharing": line.sharing,
-                "profile": line.profile, "limit": limit, "offset": offset,
+                "namespace": line.namespace, "type": kind.gpu_type_id, "sharing": kind.sharing,
+                "profile": kind.profile, "limit": limit, "offset": offset,
                 "bucket": Bucket.IDLE if line.kind == BillLine.Kind.IDLE else Bucket.TENANTS,
             },
         )  # fmt: skip

@@ -16,9 +16,13 @@ _LABEL = re.compile(r"(\d{4})-(\d{2})", re.ASCII)
 
 
 def first_usage() -> datetime | None:
-    """The first hour that usage is recorded for, of any cluster."""
+    """The first hour that usage can be billed for, of any cluster: what was rebuilt from history lies before it."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT min(metered_from) FROM billing_meterprogress")
+        cursor.execute(
+            "SELECT min(greatest(metered_from, date_trunc('hour', (SELECT min(s.started_at) FROM infra_watchspan s"
+            " JOIN infra_watchtarget t ON t.id = s.target_id WHERE t.cluster_id = p.cluster_id), 'UTC')))"
+            " FROM billing_meterprogress p"
+        )
         row = cursor.fetchone()
         return row[0] if row else None
 

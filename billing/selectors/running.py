@@ -9,18 +9,20 @@ from uuid import UUID
 from django.db.models import Min
 
 from billing.drawing import charges as rated
+from billing.locks import last_usage_seq
 from billing.models import Bucket, DeviceAllocation, Issuer, MeterProgress
-from billing.prices import segments_of, stored_rates
-from billing.rates import RateBook, RateKey, Resource
+from billing.prices import book_of, segments_of, stored_rates
+from billing.rates import RateKey, Resource
 from billing.rating import HostPart, Line, Subject, UsageSum
 from infra.models import WatchTarget
+from infra.models.evidence import EvidenceSource
 from infra.shares import CARD
-from portal.kernel.clock import Interval, clip
+from portal.kernel.clock import Interval, clip, hours
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Charges of the hours that are not final yet.
+    """Charges of the hours that are not final yet. Where OpenCost has not answered for one, its last price stands in.
 
     ``known_until``: the earliest instant up to which one of the tenant's clusters has told; None: nothing runs.
     """
@@ -40,14 +42,22 @@ def running_usage(
     """
     rates = stored_rates(issuer)
     edges = {edge for rate in rates for edge in (rate.valid_from, rate.valid_to) if edge is not None}
+    hourly = any(rate.hourly for rate in rates)
     known = dict(
-        WatchTarget.objects.values_list("cluster_id").annotate(known=Min("watermark")).filter(known__isnull=False)
+        WatchTarget.objects.exclude(resource=WatchTarget.Resource.NAMESPACES)
+        .values_list("cluster_id")
+        .annotate(known=Min("watermark"))
+        .filter(known__isnull=False)
     )
     final = dict(MeterProgress.objects.values_list("cluster_id", "final_until"))
     sums: list[UsageSum] = []
     untils: set[datetime] = set()
     # What ended before the last final hour of every cluster is in the records.
-    rows = DeviceAllocation.objects.filter(tenant_id=tenant_id, bucket=Bucket.TENANTS).select_related("gpu_type")
+    rows = (
+        DeviceAllocation.objects.filter(tenant_id=tenant_id, bucket=Bucket.TENANTS)
+        .exclude(source=EvidenceSource.RETROACTIVE)  # never on a bill
+        .select_related("gpu_type")
+    )
     finals = [instant for instant in final.values() if instant is not None]
     if len(finals) == len(known) and finals:
         rows = rows.filter(ended_at__isnull=True) | rows.filter(ended_at__gt=min(finals))
@@ -61,11 +71,17 @@ def running_usage(
         untils.add(until)
         part = clip(Interval(row.started_at, max(row.started_at, row.ended_at or until)), Interval(start, until))
         if part is not None:
-            sums += [_sum(row, piece) for piece in segments_of(edges, part)]
-    return Running(rated(_whole_segments(sums, edges), (), RateBook(rates)), min(untils, default=None))
+            cuts = edges | {one.start for one in hours(part)} if hourly else edges
+            sums += [_sum(row, piece, by_cluster=hourly) for piece in segments_of(cuts, part)]
+    if not sums:
+        return Running((), min(untils, default=None))
+    whole = Interval(min(one.segment.start for one in sums), max(one.segment.end for one in sums))
+    cuts = edges | {one.start for one in hours(whole)} if hourly else edges
+    book = book_of(issuer, rates, whole, last_usage_seq(), stand_in=True)
+    return Running(rated(_whole_segments(sums, cuts), (), book), min(untils, default=None))
 
 
-def _sum(row: DeviceAllocation, piece: Interval) -> UsageSum:
+def _sum(row: DeviceAllocation, piece: Interval, *, by_cluster: bool) -> UsageSum:
     host = HostPart(row.cpu_millicores, row.host_memory_mib, CARD if row.sharing == "mig" else row.share, piece.ms)
     return UsageSum(
         Subject(
@@ -76,13 +92,12 @@ def _sum(row: DeviceAllocation, piece: Interval) -> UsageSum:
         piece.ms,
         row.share * piece.ms,
         (host,) if row.cpu_millicores or row.host_memory_mib else (),
+        cluster=str(row.cluster_id) if by_cluster else "",
     )
 
 
 def _whole_segments(sums: list[UsageSum], edges: set[datetime]) -> list[UsageSum]:
     """The pieces with the segment that they lie in, so that pieces of one segment are summed together."""
-    if not sums:
-        return []
     whole = Interval(min(one.segment.start for one in sums), max(one.segment.end for one in sums))
     segments = segments_of(edges, whole)
     return [replace(one, segment=next(s for s in segments if one.segment.start in s)) for one in sums]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -122,7 +123,8 @@ def credited(bill: Bill) -> Decimal:
 @dataclass(frozen=True, slots=True)
 class TenantStatement:
     """A tenant in a period: its bill, or what final hours cost so far. ``total`` is rounded; ``credit`` was given
-    back."""
+    back; ``reasons``: why lines have no price.
+    """
 
     tenant: Tenant
     bill: Bill | None
@@ -130,6 +132,7 @@ class TenantStatement:
     credit: Decimal
     lines: int
     unpriced: int
+    reasons: tuple[str, ...] = ()
 
 
 def period_statements(period: BillingPeriod) -> list[TenantStatement]:
@@ -158,7 +161,8 @@ def _closed(period: BillingPeriod) -> list[TenantStatement]:
 
 def _running(tenant: Tenant, charges: Charges, issuer: Issuer) -> TenantStatement:
     drawn = draw(charges, issuer.currency)
-    return TenantStatement(tenant, None, drawn.total, Decimal(0), len(drawn.lines), len(drawn.unpriced))
+    reasons = tuple(sorted({line.reason for line in drawn.unpriced}))
+    return TenantStatement(tenant, None, drawn.total, Decimal(0), len(drawn.lines), len(drawn.unpriced), reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +174,14 @@ class Blocker:
     acceptable: bool = False
 
 
-def period_blockers(period: BillingPeriod, *, unpriced: int, now: datetime | None = None) -> list[Blocker]:
+def period_blockers(
+    period: BillingPeriod, *, unpriced: int, reasons: Iterable[str] = (), now: datetime | None = None
+) -> list[Blocker]:
     """All that the close would refuse, in its order; empty: it can be closed.
 
     Args:
         unpriced: how many lines of the period have no price.
+        reasons: why (:class:`TenantStatement`).
     """
     now = now or utcnow()
     issuer = period.issuer
@@ -202,7 +209,9 @@ def period_blockers(period: BillingPeriod, *, unpriced: int, now: datetime | Non
         found.append(Blocker("ClustersBehind", sentence, acceptable=True))
     if unpriced:
         have = "line has" if unpriced == 1 else "lines have"
-        found.append(Blocker("Unpriced", f"{unpriced} {have} no price. Set the rates that are missing."))
+        silent = next((reason for reason in reasons if "OpenCost" in reason), "")
+        what = f"{silent}: wait for its answer, or set a fixed rate." if silent else "Set the rates that are missing."
+        found.append(Blocker("Unpriced", f"{unpriced} {have} no price. {what}"))
     pods = unmetered_pods(before=period.ends_at)
     if pods:
         first = pods[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -16,7 +16,7 @@ from django.db.models import Min
 
 from billing.locks import last_usage_seq
 from billing.models import DeviceAllocation, Issuer, MeterProgress
-from billing.prices import stored_rates
+from billing.prices import book_of, stored_rates
 from billing.rates import RateBook
 from billing.rating import UsageSum, rate
 from billing.selectors.conservation import CARD_HOUR
@@ -35,7 +35,8 @@ HOURS_PLACES = 6
 class UsageKey(NamedTuple):
     """What a row is about; what the table is not grouped by is empty.
 
-    ``deployment`` is its id ("" for pods of none), ``label`` its name, or the namespace.
+    ``deployment`` is its id ("" for pods of none), ``label`` its name, or the namespace. ``retroactive``: rebuilt from
+    history, and on no bill.
     """
 
     day: date | None
@@ -44,6 +45,7 @@ class UsageKey(NamedTuple):
     gpu_type: str
     sharing: str
     profile: str
+    retroactive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +66,21 @@ class UsageRow:
 
 @dataclass(frozen=True, slots=True)
 class UsageTable:
-    """All rows, the latest day first and then by amount, and what they are together."""
+    """All rows, the latest day first and then by amount, and what they are together.
+
+    ``past``: what of the total was rebuilt from history; rows of it are apart.
+    """
 
     issuer: Issuer
     rows: tuple[UsageRow, ...]
     total: UsageRow
+    past: UsageRow
 
 
 def usage_table(
     tenant_id: UUID, issuer: Issuer, window: Interval, *, by: Collection[str] = DIMENSIONS, only: Only = EVERYTHING
 ) -> UsageTable:
-    """Usage of final hours in a window, within a scope of the tenant. Three queries, however much there is.
+    """Usage of final hours in a window, within a scope of the tenant. A few queries, however much there is.
 
     Args:
         by: which of :data:`DIMENSIONS` the rows are apart in. Days are those of the issuer's time zone.
@@ -83,21 +89,24 @@ def usage_table(
     rates = stored_rates(issuer)
     days = days_of(window, issuer.time_zone) if "day" in by else []
     edges = {edge for one in rates for edge in (one.valid_from, one.valid_to) if edge is not None}
-    sums = usage_sums(
-        Part(window, 0, last_usage_seq()), edges | {start for start, _ in days}, rates,
-        tenant_ids=[tenant_id], only=only, subjects="deployment" in by,
-    ).get(tenant_id)  # fmt: skip
-    found = [*sums.held, *sums.idle] if sums else []
+    part = Part(window, 0, last_usage_seq())
+    found: list[tuple[bool, UsageSum]] = []
+    for past in (False, True):
+        sums = usage_sums(
+            part, edges | {start for start, _ in days}, rates,
+            tenant_ids=[tenant_id], only=replace(only, retroactive=past), subjects="deployment" in by,
+        ).get(tenant_id)  # fmt: skip
+        found += [(past, one) for one in (*sums.held, *sums.idle)] if sums else []
     names = _names(tenant_id) if "deployment" in by else {}
     starts = [start for start, _ in days]
     together: dict[UsageKey, list[UsageSum]] = defaultdict(list)
-    for usage in found:
+    for past, usage in found:
         day = days[bisect_right(starts, usage.segment.start) - 1][1] if days else None
-        together[_key(usage, day, names, by)].append(usage)
-    book = RateBook(rates)
+        together[_key(usage, day, names, by)._replace(retroactive=past)].append(usage)
+    book = book_of(issuer, rates, window, part.upto)
     rows = [_row(key, part, book) for key, part in together.items()]
     rows.sort(key=lambda row: (-row.key.day.toordinal() if row.key.day else 0, -(row.amount or 0), row.key[1:]))
-    return UsageTable(issuer, tuple(rows), _total(rows))
+    return UsageTable(issuer, tuple(rows), _total(rows), _total([row for row in rows if row.key.retroactive]))
 
 
 def usage_days(
@@ -105,12 +114,11 @@ def usage_days(
 ) -> list[tuple[date, UsageRow]]:
     """One row a day, in order; a day without usage has zeros."""
     table = usage_table(tenant_id, issuer, window, by=("day",), only=only)
-    found = {row.key.day: row for row in table.rows}
-    nothing = Decimal(0)
-    return [
-        (day, found.get(day) or UsageRow(UsageKey(day, "", "", "", "", ""), nothing, nothing, nothing, unpriced=False))
-        for _, day in days_of(window, issuer.time_zone)
-    ]
+    found: dict[date | None, list[UsageRow]] = defaultdict(list)
+    for row in table.rows:
+        found[row.key.day].append(row)
+    days = [day for _, day in days_of(window, issuer.time_zone)]
+    return [(day, replace(_total(found[day]), key=UsageKey(day, "", "", "", "", ""))) for day in days]
 
 
 def usage_final_until(tenant_id: UUID) -> datetime | None:

@@ -18,9 +18,20 @@ from django.db.models import Max, Min, Q
 from billing.metering.holdings import Holding, UnknownHardwareError, holdings
 from billing.metering.intervals import Claim, Lifetime, Phase, Rules, Segment, Surroundings, lifetime, lost_intervals
 from billing.models import DeviceAllocation, MeterProgress
+from billing.services.bindings import NO_CARD, Bindings, Card, bindings_of
 from billing.services.hardware import Hardware, NodeHardware, hardware_of
-from infra.models import CapacitySpan, Cluster, NamespaceClaim, PodObservation, WatchSpan, WatchTarget
+from infra.models import (
+    CapacitySpan,
+    Cluster,
+    DeviceSighting,
+    NamespaceClaim,
+    PodObservation,
+    WatchSpan,
+    WatchTarget,
+)
+from infra.models.evidence import EvidenceSource
 from infra.pod_reading import load_evidence
+from infra.selectors.history import Rebuilt, rebuilt
 from portal.kernel.clock import epoch_ms, format_rfc3339, from_epoch_ms
 from portal.kernel.ids import uuid7
 from tenants.models import ModelDeployment, Tenant
@@ -35,19 +46,23 @@ Key = tuple[UUID | None, str, str, int, str, int]
 
 _SAME = (
     "namespace", "pod_name", "node_id", "deployment_id", "cost_code", "gpu_type_id", "sharing", "profile",
-    "device_uuid", "memory_mib", "card_memory_mib", "cores", "slices", "card_slices", "share", "cpu_millicores",
-    "host_memory_mib", "source",
+    "device_uuid", "mig_instance", "memory_mib", "card_memory_mib", "cores", "slices", "card_slices", "share",
+    "cpu_millicores", "host_memory_mib", "source",
 )  # fmt: skip
 """Facts whose change re-writes the whole stretch, not only its ends."""
 
-_LOOSE = ("bound_at", "running_at", "started_at", "ended_at", "inferred", "uncapped", "first_day", "evidence_seq")
+_LOOSE = (
+    "bound_at", "running_at", "started_at", "ended_at", "inferred", "uncapped", "first_day", "evidence_seq",
+    "proved_by_api", "start_error_ms", "end_error_ms",
+)  # fmt: skip
 
 _TYPES = {
     "node_id": "uuid", "deployment_id": "uuid", "gpu_type_id": "uuid", "memory_mib": "bigint",
     "card_memory_mib": "bigint", "cores": "int", "slices": "int", "card_slices": "int", "share": "bigint",
     "cpu_millicores": "bigint", "host_memory_mib": "bigint", "bound_at": "timestamptz",
     "running_at": "timestamptz", "started_at": "timestamptz", "ended_at": "timestamptz", "inferred": "boolean",
-    "uncapped": "boolean", "first_day": "boolean", "evidence_seq": "bigint",
+    "uncapped": "boolean", "first_day": "boolean", "evidence_seq": "bigint", "proved_by_api": "boolean", "start_error_ms": "bigint",
+    "end_error_ms": "bigint",
 }  # fmt: skip
 _KEY = ("tenant_id", "pod_uid", "resource", "ordinal", "bucket", "segment")
 _REST = (*_SAME, *_LOOSE)
@@ -79,10 +94,12 @@ class Context:
     hardware: Hardware
     rules: Rules
     since: datetime | None
+    past: Rebuilt | None
     claims: dict[str, tuple[Claim, ...]]
     lost: dict[UUID, list[tuple[datetime, datetime | None]]]
     deployments: dict[UUID, tuple[UUID, str]]
     tenant_codes: dict[UUID, str]
+    bindings: Bindings
     unmetered: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
@@ -123,7 +140,9 @@ def _dirty(cluster: Cluster, progress: MeterProgress, since: datetime | None) ->
     """Pods whose evidence, namespace or node has changed; and those that could not be metered so far."""
     seq = progress.through_seq
     namespaces = NamespaceClaim.objects.filter(cluster=cluster, changed_seq__gt=seq).values("namespace")
+    sighted = DeviceSighting.objects.filter(cluster=cluster, changed_seq__gt=seq).exclude(pod_uid="").values("pod_uid")
     which = Q(changed_seq__gt=seq) | Q(namespace__in=namespaces) | Q(uid__in=list(progress.unmetered))
+    which |= Q(uid__in=sighted)
     # A node that was lost, came back, came anew under its name, or became of another kind.
     nodes = (
         CapacitySpan.objects.filter(Q(lost=True) | Q(ended_at__isnull=True), cluster=cluster, changed_seq__gt=seq)
@@ -152,6 +171,7 @@ def _context(cluster: Cluster, observations: Sequence[PodObservation]) -> Contex
             system_namespaces=frozenset(cluster.system_namespaces),
         ),
         since=since,
+        past=rebuilt(cluster.pk),
         claims={namespace: tuple(found) for namespace, found in claims.items()},
         lost=_lost(cluster),
         deployments={
@@ -161,6 +181,7 @@ def _context(cluster: Cluster, observations: Sequence[PodObservation]) -> Contex
             )
         },
         tenant_codes=dict(Tenant.objects.values_list("pk", "cost_code")),
+        bindings=bindings_of(cluster, [o.uid for o in observations]),
     )
 
 
@@ -184,6 +205,9 @@ def _lost(cluster: Cluster) -> dict[UUID, list[tuple[datetime, datetime | None]]
 
 def _rows(observation: PodObservation, context: Context) -> Iterable[tuple[Key, dict[str, Any]]]:
     """The pod's rows by key; none for a pod that never was bound, or whose share can't be computed."""
+    past = observation.source == EvidenceSource.RETROACTIVE
+    if past and context.past is None:
+        return
     try:
         pod = load_evidence(observation.evidence)
         if not pod.node:
@@ -193,7 +217,7 @@ def _rows(observation: PodObservation, context: Context) -> Iterable[tuple[Key, 
     except (UnknownHardwareError, ValueError) as error:
         context.unmetered[observation.uid] = {
             "namespace": observation.namespace, "name": observation.name, "reason": str(error),
-            "since": format_rfc3339(observation.scheduled_at or observation.first_seen_at),
+            "since": format_rfc3339(observation.scheduled_at or observation.first_seen_at), "source": observation.source,
         }  # fmt: skip
         return
     if held and held[0].doubt:
@@ -204,31 +228,37 @@ def _rows(observation: PodObservation, context: Context) -> Iterable[tuple[Key, 
     life = lifetime(
         pod,
         Surroundings(
-            until=FAR,
-            since=context.since,
+            # What was rebuilt from history ends where the watch's own proof begins.
+            until=context.past.end if past and context.past else FAR,
+            since=context.past.start if past and context.past else context.since,
             lost=lost_intervals(context.lost.get(node.node_id, ()) if node else (), FAR),
             claims=context.claims.get(pod.namespace, ()),
         ),
         context.rules,
     )
+    cards = context.bindings.of(pod.uid, held)
     numbers: dict[tuple[str, str], int] = defaultdict(int)
     for segment in life.segments:
         if segment.phase is Phase.LOST:
             continue
         number = numbers[segment.tenant, segment.bucket]
         numbers[segment.tenant, segment.bucket] += 1
-        stretch = _stretch(observation, segment, life, context)
+        stretch = _stretch(observation, segment, life, context) | _error(observation, segment, life)
         tenant_id = UUID(segment.tenant) if segment.tenant else None
         for holding in held:
             key = (tenant_id, pod.uid, holding.resource, holding.ordinal, segment.bucket.value, number)
-            yield key, {**stretch, **_device(holding, node)}
+            card = cards.get((holding.resource, holding.ordinal), Card(holding.device_uuid))
+            yield key, {**stretch, **_device(holding, node, card)}
 
 
 def _stretch(observation: PodObservation, segment: Segment, life: Lifetime, context: Context) -> dict[str, Any]:
-    """When, and on whose account. The cost code is the deployment's, else the claim's, else the tenant's."""
+    """When, and on whose account. The cost code is the deployment's, else that of the pod's label, else the claim's, else
+    the tenant's."""
     assert life.bound_at is not None  # it has segments
     tenant_id = UUID(segment.tenant) if segment.tenant else None
-    codes = [segment.cost_code, context.tenant_codes.get(tenant_id, "") if tenant_id else ""]
+    codes = [
+        observation.label_cost_code[:60], segment.cost_code, context.tenant_codes.get(tenant_id, "") if tenant_id else ""
+    ]  # fmt: skip
     deployment_id = None
     if observation.deployment_id is not None and tenant_id is not None:
         owner, code = context.deployments.get(observation.deployment_id, (None, ""))
@@ -250,14 +280,28 @@ def _stretch(observation: PodObservation, segment: Segment, life: Lifetime, cont
     }
 
 
-def _device(holding: Holding, node: NodeHardware | None) -> dict[str, Any]:
+def _error(observation: PodObservation, segment: Segment, life: Lifetime) -> dict[str, Any]:
+    """Of rebuilt time, by how much its edges may be wrong: the pod's own edges, not those where history was cut."""
+    past = observation.past or {}
+    certain = [one for one in life.segments if one.phase.is_certain]
+    first = segment == life.segments[0] and not life.first_day
+    last = bool(certain) and segment == certain[-1] and not life.open
+    return {
+        "proved_by_api": bool(past.get("api")),
+        "start_error_ms": past.get("start_error_ms", 0) if first else 0,
+        "end_error_ms": past.get("end_error_ms", 0) if last else 0,
+    }
+
+
+def _device(holding: Holding, node: NodeHardware | None, card: Card = NO_CARD) -> dict[str, Any]:
     hami = holding.memory_mib is not None
     return {
         "node_id": node.node_id if node else None,
         "gpu_type_id": node.gpu_type_id if node else None,
         "sharing": holding.mode.value,
         "profile": holding.profile,
-        "device_uuid": holding.device_uuid,
+        "device_uuid": card.uuid,
+        "mig_instance": card.mig_instance,
         "memory_mib": holding.memory_mib,
         "card_memory_mib": node.cards.card_memory_mib(holding.device_uuid) if node and hami else None,
         "cores": holding.cores,

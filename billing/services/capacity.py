@@ -17,8 +17,11 @@ from django.db.models import Count, Q, QuerySet
 from billing.metering.buckets import Account, Capacity, Key, Load, account, mig_stranded
 from billing.metering.intervals import Bucket
 from billing.models import CapacityHour, DeviceAllocation
+from billing.services.idle import idle_write
+from billing.services.idle_facts import Moment
 from billing.services.usage import Idle, Slot, Written
 from infra.models import CapacitySpan, GPUType, Node, PodObservation
+from infra.models.evidence import EvidenceSource
 from infra.models.hardware import SharingMode
 from infra.pod_devices import GPU, mig_profile
 from infra.quantity import parse_quantity, whole
@@ -40,9 +43,9 @@ FROM json_to_recordset(%s::json) AS r (id uuid, node_id uuid, gpu_type_id uuid, 
     {", ".join(f"{name} bigint" for name in _COLUMNS)}, idle_tenant_id uuid, per_card boolean, source text)
 ON CONFLICT (cluster_id, node_id, gpu_type_id, sharing, hour) DO UPDATE SET
     {", ".join(f"{name} = excluded.{name}" for name in _COLUMNS)},
-    per_card = excluded.per_card, revision = c.revision + 1, updated_at = statement_timestamp()
-WHERE ({", ".join(f"c.{name}" for name in _COLUMNS)}, c.per_card)
-    IS DISTINCT FROM ({", ".join(f"excluded.{name}" for name in _COLUMNS)}, excluded.per_card)
+    per_card = excluded.per_card, source = excluded.source, revision = c.revision + 1, updated_at = statement_timestamp()
+WHERE ({", ".join(f"c.{name}" for name in _COLUMNS)}, c.per_card, c.source)
+    IS DISTINCT FROM ({", ".join(f"excluded.{name}" for name in _COLUMNS)}, excluded.per_card, excluded.source)
 """  # noqa: S608  # constants only
 
 Group = tuple[UUID, UUID | None, str]
@@ -62,6 +65,7 @@ class Span(NamedTuple):
     started_at: datetime
     ended_at: datetime | None
     source: str
+    unavailable_devices: list[str]
 
     def covers(self, slot: Interval) -> bool:
         """Whether nothing changes within the slot."""
@@ -101,6 +105,7 @@ def capacity_write(cluster_id: UUID, slots: Sequence[Slot], node_ids: Collection
     physical: dict[tuple[UUID, datetime], int] = {}
     moving_in: dict[datetime, set[UUID]] = {}
     alike: dict[object, Account] = {}
+    moments: list[Moment] = []
     for hour, start, end in slots:
         slot, held = Interval(start, end), held_in.get(start, {})
         moving_in[start] = held.keys() - fleet.spans.keys()
@@ -113,6 +118,7 @@ def capacity_write(cluster_id: UUID, slots: Sequence[Slot], node_ids: Collection
             result = _still_account(span, holders, slot, fleet, alike)
             per_card = all(one.per_card for one in holders)
             hours[(node_id, span.gpu_type_id, span.sharing), hour].add(result, per_card, span, start)
+            moments += _moments(result, span, hour, epoch_ms(start), bool(holders))
     loads_in = _loads(cluster_id, slots, moving_in)
     for hour, start, end in slots:
         slot = Interval(start, end)
@@ -121,6 +127,8 @@ def capacity_write(cluster_id: UUID, slots: Sequence[Slot], node_ids: Collection
             occupied: dict[Key, int] = defaultdict(int)
             for group, result, at in _accounts(node_id, slot, fleet, loads):
                 hours[group, hour].add(result, result.per_card, at, start)
+                if at is not None:
+                    moments += _moments(result, at, hour, epoch_ms(result.window.start), bool(loads))
                 for key, units in result.physical.items():
                     occupied[key] += units
             for load in loads:
@@ -131,6 +139,7 @@ def capacity_write(cluster_id: UUID, slots: Sequence[Slot], node_ids: Collection
         hours[key] = _Row()  # nothing was there after all
     idle = _paid_idle(hours, known, fleet)
     _upsert(cluster_id, hours)
+    idle_write(cluster_id, window, moments, {key: row.figures["idle"] for key, row in hours.items()}, node_ids)
     return Written(physical, idle, bool(known))
 
 
@@ -256,7 +265,7 @@ def _still(spans: Sequence[Span], held: Collection[Held], slot: Interval) -> Spa
     """The span of a node on which nothing changes within the slot and whose sums are enough, since no card can be
     overcommitted; None where something may."""
     span = next((one for one in spans if one.covers(slot)), None)
-    if span is None or span.lost or (held and span.sharing == SharingMode.HAMI):
+    if span is None or span.lost or (held and (span.sharing == SharingMode.HAMI or span.unavailable_devices)):
         return None
     steady = all(one.steady and one.certain for one in held)
     return span if steady and sum(one.share for one in held) <= CARD * span.cards else None
@@ -297,8 +306,22 @@ def _accounts(
             yield group, rest, None
 
 
+def _moments(result: Account, span: Span, hour: datetime, start: int, holders: bool) -> Iterable[Moment]:
+    """The stretches of an account, which may be one that was made for a like node at another time."""
+    group = (span.node_id, span.gpu_type_id, span.sharing)
+    shift = start - epoch_ms(result.window.start)
+    for free in result.free:
+        yield Moment(
+            group, span.zone_id, hour, free.start + shift, free.end + shift, span.cards, int(free.idle),
+            free.stranded, holders,
+        )  # fmt: skip
+
+
 def _capacity(span: Span, part: Interval, fleet: Fleet) -> Capacity:
-    return Capacity(part, span.cards, span.unavailable_cards, span.lost, fleet.stranded.get(span.node_id, 0))
+    return Capacity(
+        part, span.cards, span.unavailable_cards, span.lost, fleet.stranded.get(span.node_id, 0),
+        tuple(span.unavailable_devices),
+    )  # fmt: skip
 
 
 def _stranded(node: Node, span: Span) -> int:
@@ -343,7 +366,8 @@ class _Row:
         self.figures["outside"] += result.outside
         self.per_card = self.per_card and per_card
         if span is not None:
-            self.source = span.source
+            if self.source != EvidenceSource.RETROACTIVE:  # an hour of which some was rebuilt is not a watched one
+                self.source = span.source
             if span.zone_id is not None:
                 self.zones.pop(span.zone_id, None)  # the last one comes last
                 self.zones[span.zone_id] = None

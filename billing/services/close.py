@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from billing.drawing import Charges, digest, draw, minor
-from billing.locks import drain_usage_writers, last_usage_seq
-from billing.models import Bill, BillingPeriod, BillLine, Issuer, RateCard
+from billing.locks import UNIT_COSTS, drain_usage_writers, last_usage_seq
+from billing.models import Bill, BillingPeriod, BillLine, BillLineHour, Issuer, RateCard
 from billing.rating import DrawnUp, Line
 from billing.selectors.bills import clusters_behind, unmetered_pods
 from billing.selectors.charges import charges_of, delimiters_of, tenants_billed_by
 from billing.selectors.periods import closes_at, unsettled
+from billing.services.fault_credits import fault_credits_take
 from billing.services.periods import periods_ensure
 from infra.models import GPUType
 from portal.kernel import audit
@@ -66,7 +67,7 @@ def period_close(*, period: BillingPeriod, actor: Actor, accept_behind: bool = F
     try:
         with system_scope("period_close"):
             upto = last_usage_seq()
-            drain_usage_writers(tenant_ids)
+            drain_usage_writers([*tenant_ids, UNIT_COSTS])
         return _make_bills(row, tenant_ids, upto, actor)
     except Conflict:
         with system_scope("period_close"):
@@ -85,11 +86,13 @@ def _make_bills(period: BillingPeriod, tenant_ids: list[UUID], upto: int, actor:
         # A price that is being set now is waited for; from here on none can be set in this period.
         RateCard.objects.select_for_update().filter(issuer=issuer).first()
         bounds = delimiters_of(row, upto)
+        fault_credits_take(row, bounds.window, is_first=bounds.is_first)
         found = charges_of(issuer, bounds, tenant_ids=tenant_ids)
         _refuse_unpriced(row, found)
         now = utcnow()
         bills: list[Bill] = []
         lines: list[BillLine] = []
+        hours: list[BillLineHour] = []
         writer = _LineWriter(found)
         for tenant_id in tenant_ids:
             if tenant_id not in found or not found[tenant_id].lines:
@@ -103,9 +106,12 @@ def _make_bills(period: BillingPeriod, tenant_ids: list[UUID], upto: int, actor:
                 digest=digest(drawn, late), closed_at=now, closed_by=actor.label,
             )  # fmt: skip
             bills.append(bill)
-            lines += writer.lines(bill, drawn, late)
+            written = writer.lines(bill, drawn, late)
+            lines += written
+            hours += writer.hours(written, drawn)
         Bill.objects.bulk_create(bills)
         BillLine.objects.bulk_create(lines, batch_size=2000)
+        BillLineHour.objects.bulk_create(hours, batch_size=5000)
         issuer.save(update_fields=["next_number"])
         row.state, row.seq_upto = BillingPeriod.State.CLOSED, upto
         row.closed_at, row.closed_by = now, actor.label
@@ -221,6 +227,22 @@ class _LineWriter:
                     rate_id=UUID(line.rate_id), gpu_rate_id=UUID(line.gpu_rate_id) if line.gpu_rate_id else None,
                     unit=line.unit, unit_price=line.unit_price, quantity=line.quantity, amount_exact=line.amount,
                     amount_minor=minor(one.amount, bill.currency), amount=one.amount, correction=position <= late,
+                    note=line.reason[:250] if line.credit_id else "",
+                    credit_id=UUID(line.credit_id) if line.credit_id else None,
                 )
             )  # fmt: skip
         return rows
+
+    @staticmethod
+    def hours(lines: list[BillLine], drawn: DrawnUp) -> list[BillLineHour]:
+        """The hours of lines with an hourly rate, each with the unit cost that it was priced with."""
+        return [
+            BillLineHour(
+                tenant_id=row.tenant_id, line=row, cluster_id=UUID(hour.cluster), charge_from=hour.segment.start,
+                charge_to=hour.segment.end, unit_cost_id=UUID(hour.unit_cost_id), unit_price=hour.unit_price,
+                quantity=hour.quantity, amount_exact=hour.amount,
+            )
+            for row, one in zip(lines, drawn.lines, strict=True)
+            for hour in one.line.hours
+            if hour.unit_price is not None and hour.amount is not None  # only priced lines are drawn up
+        ]  # fmt: skip

@@ -9,14 +9,14 @@ adds nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Min, Q
+from django.db.models import Count, Max, Min, Q
 
 from billing.models import DeviceAllocation, MeterProgress
 from billing.services.allocations import Change, allocations_update
@@ -24,6 +24,7 @@ from billing.services.capacity import capacity_write
 from billing.services.cuts import cuts_within
 from billing.services.usage import idle_usage_write, slots_of, usage_write
 from infra.models import CapacitySpan, Cluster
+from infra.models.evidence import EvidenceSource
 from portal.kernel.clock import HOUR, Interval, format_rfc3339, hour_start, parse_rfc3339, utcnow
 from portal.kernel.scoping import system_scope
 
@@ -36,7 +37,7 @@ MOST_HOURS = 7 * 24
 _SNAPSHOT = """
 SELECT coalesce((SELECT value FROM infra_changecounter WHERE cluster_id = %(cluster)s), 0),
     CASE WHEN count(*) FILTER (WHERE watermark IS NULL) = 0 THEN min(watermark) END
-FROM infra_watchtarget WHERE cluster_id = %(cluster)s
+FROM infra_watchtarget WHERE cluster_id = %(cluster)s AND resource IN ('pods', 'nodes')
 """
 
 
@@ -58,7 +59,10 @@ class Snapshot:
 
 
 def snapshot_of(cluster_id: UUID) -> Snapshot:
-    """Both figures by one statement, so they belong together. An unwatched target: no watermark, no final hour."""
+    """Both figures by one statement, so they belong together. An unwatched target: no watermark, no final hour.
+
+    Namespaces are not waited for: a claim that follows a label begins when the watch shows it, whenever that is.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_SNAPSHOT, {"cluster": cluster_id})
         row = cursor.fetchone()
@@ -141,11 +145,7 @@ def _work_in(
     if snapshot.seq == progress.through_seq and not progress.unmetered and everything_since is None:
         return _recut(cluster, progress)
     changes = allocations_update(cluster, progress, everything_since=everything_since)
-    nodes = dict(
-        CapacitySpan.objects.filter(cluster=cluster, changed_seq__gt=progress.through_seq)
-        .values_list("node_id")
-        .annotate(first=Min("started_at"))
-    )
+    nodes = _changed_nodes(cluster, progress.through_seq)
     rows = _recut(cluster, progress) + _redo(cluster, progress, changes, nodes)
     progress.through_seq = max(progress.through_seq, snapshot.seq)
     progress.updated_at = utcnow()
@@ -153,22 +153,49 @@ def _work_in(
     return rows
 
 
-def _redo(cluster: Cluster, progress: MeterProgress, changes: Iterable[Change], nodes: dict[UUID, datetime]) -> int:
-    """Write again what is final already and touched by the changes."""
+Stretches = dict[UUID, tuple[datetime, datetime | None]]
+"""Node → from when until when its capacity is not what it was (None: from then on)."""
+
+
+def _changed_nodes(cluster: Cluster, seq: int) -> Stretches:
+    """Spans that are new or changed since. One that was rebuilt from history has ended, and was never changed: only its
+    own time is touched. Any other touches all that follows."""
+    spans = CapacitySpan.objects.filter(cluster=cluster, changed_seq__gt=seq).values_list("node_id")
+    past = Q(source=EvidenceSource.RETROACTIVE, ended_at__isnull=False)
+    rows = spans.annotate(first=Min("started_at"), last=Max("ended_at"), other=Count("pk", filter=~past))
+    return {node: (first, None if other else last) for node, first, last, other in rows}
+
+
+def _redo(cluster: Cluster, progress: MeterProgress, changes: Iterable[Change], nodes: Stretches) -> int:
+    """Write again what is final already and touched by the changes, in chunks of hours."""
     final = progress.final_until
     if final is None:
         return 0
     late = [change for change in changes if change.start < final]
-    late_nodes = {node: start for node, start in nodes.items() if start < final}
+    late_nodes = {node: stretch for node, stretch in nodes.items() if stretch[0] < final}
     if not late and not late_nodes:
         return 0
-    start = hour_start(min([change.start for change in late] + list(late_nodes.values())))
-    ends = [min(final, change.end or final) for change in late] + ([final] if late_nodes else [])
-    end = max(ends)
+    stretches = [(change.start, change.end) for change in late] + list(late_nodes.values())
+    start = hour_start(min(first for first, _ in stretches))
+    end = max(min(final, last or final) for _, last in stretches)
     window = Interval(start, min(final, end if end == hour_start(end) else hour_start(end) + HOUR))
     if window.is_empty:
         return 0
+    progress.cuts = sorted({*progress.cuts, *(format_rfc3339(cut) for cut in cuts_within(window))})
     node_ids = late_nodes.keys() | {change.node_id for change in late if change.node_id is not None}
+    rows, at = 0, window.start
+    while at < window.end:
+        chunk = Interval(at, min(window.end, at + HOUR * _chunk_hours(cluster, at)))
+        rows += _redo_chunk(cluster, progress, chunk, late, node_ids)
+        at = chunk.end
+    if progress.metered_from is None or window.start < progress.metered_from:
+        progress.metered_from = window.start
+    return rows
+
+
+def _redo_chunk(
+    cluster: Cluster, progress: MeterProgress, window: Interval, late: Sequence[Change], node_ids: Collection[UUID]
+) -> int:
     slots = slots_of(window, _cuts(progress))
     written = capacity_write(cluster.pk, slots, node_ids)
     # What one pod occupies may change what its neighbours on the card do.
@@ -179,8 +206,6 @@ def _redo(cluster: Cluster, progress: MeterProgress, changes: Iterable[Change], 
     )
     ids |= {change.allocation_id for change in late}
     rows = usage_write(cluster.pk, slots, allocation_ids=ids, physical=written.physical)
-    if progress.metered_from is None or window.start < progress.metered_from:
-        progress.metered_from = window.start
     return rows + idle_usage_write(cluster.pk, window, written, node_ids=sorted(node_ids))
 
 

@@ -21,6 +21,7 @@ from tenants.permissions import Perm, require
 
 _PRICE_LIMIT = Decimal(10) ** 10
 _MARGIN_LIMIT = Decimal(1000)
+_ESTIMATED = (Rate.Resource.STORAGE, Rate.Resource.NETWORK)
 
 
 def rate_set(
@@ -44,7 +45,8 @@ def rate_set(
     yet, is replaced.
 
     Args:
-        price: per unit-hour in the issuer's currency (see :class:`billing.models.Rate`); None with source opencost.
+        price: per unit-hour in the issuer's currency (see :class:`billing.models.Rate`); None with source opencost,
+            where OpenCost's unit cost of each cluster and hour is the price. Storage and network have no other source.
         margin: 0.15 adds 15 %.
 
     Raises:
@@ -123,7 +125,7 @@ def _wrong_key(rate: Rate) -> Iterator[tuple[str, str]]:
         yield "/resource", f"Use one of {', '.join(Rate.Resource.values)}."
     elif rate.resource != Rate.Resource.GPU:
         if rate.gpu_type is not None or rate.sharing or rate.profile:
-            yield "/gpu_type", "A rate for CPU or memory names no card."
+            yield "/gpu_type", f"A rate for {rate.resource} names no card."
     else:
         if rate.gpu_type is None:
             yield "/gpu_type", "A GPU rate names the type of card."
@@ -136,6 +138,8 @@ def _wrong_key(rate: Rate) -> Iterator[tuple[str, str]]:
 def _wrong_price(rate: Rate) -> Iterator[tuple[str, str]]:
     if rate.source not in Rate.Source.values:
         yield "/source", f"Use one of {', '.join(Rate.Source.values)}."
+    elif rate.resource in _ESTIMATED and rate.source != Rate.Source.OPENCOST:
+        yield "/source", f"We do not meter {rate.resource}: use opencost, and set a margin."
     elif rate.source == Rate.Source.OPENCOST and rate.price is not None:
         yield "/price", "With source opencost the price comes from OpenCost: leave it out, and set a margin."
     elif rate.source == Rate.Source.FIXED and not _is_between(rate.price, _PRICE_LIMIT, places=10):

@@ -11,6 +11,7 @@ from typing import Any
 
 from django import template
 
+from billing.opencost.compare import WORDS, Class
 from billing.selectors.conservation import BUCKETS, CARD_HOUR
 from infra.models.hardware import SharingMode
 from portal.kernel.clock import epoch_ms, zone
@@ -26,6 +27,8 @@ _UNITS = {
     "instance-hour": "instance-hours",
     "core-hour": "core-hours",
     "gib-hour": "GiB-hours",
+    "opencost-cost": "by OpenCost",
+    "hour": "hours",
 }
 
 
@@ -74,6 +77,18 @@ def share(millionths: int | None) -> str:
 def unit(name: str) -> str:
     """A unit in the plural."""
     return _UNITS.get(name, name)
+
+
+@register.filter
+def difference_words(name: str) -> str:
+    """A class of difference to OpenCost, in words."""
+    return WORDS[Class(name)]
+
+
+@register.filter
+def signed_quantity(value: Decimal, places: int = 3) -> str:
+    """As :func:`quantity`, with its sign."""
+    return f"+{quantity(value, places)}" if value > 0 else quantity(value, places).replace("-", "−")
 
 
 @register.filter

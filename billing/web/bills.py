@@ -13,7 +13,7 @@ from billing import exports
 from billing.models import Bill, BillLine, CreditNote
 from billing.selectors.bills import bill_lines
 from billing.selectors.bills import bills as tenant_bills
-from billing.selectors.lines import bill_line_parts, line_adds_up
+from billing.selectors.lines import bill_line_parts, estimated_hours, line_adds_up, line_hours
 from billing.selectors.statements import OpenPeriod, open_lines, open_periods, shares_of
 from billing.web.paging import SIZE, page_from, page_number, page_of
 from portal.kernel.problems import NotFound
@@ -23,6 +23,7 @@ from tenants.permissions import Perm, may
 from tenants.web.pages import TeamRequest, team_page, team_render
 
 SHOWN = 8
+SHOWN_HOURS = 48
 
 
 @require_safe
@@ -114,7 +115,14 @@ def line(request: TeamRequest, bill_id: UUID, line_id: UUID) -> HttpResponse:
     def context() -> dict[str, Any]:
         row = line_of(request, bill_id, line_id)
         parts = bill_line_parts(row, limit=SIZE + 1, offset=(page_number(request) - 1) * SIZE)
+        hours, estimated = line_hours(row), estimated_hours(row)
+        count = hours.count() or len(estimated)
         return {
+            "hours": hours[:SHOWN_HOURS],
+            "estimated": estimated[:SHOWN_HOURS],
+            "hour_count": count,
+            "more_hours": count > SHOWN_HOURS,
+            "shown_hours": SHOWN_HOURS,
             "line": row,
             "bill": row.bill,
             "parts": parts,
@@ -132,7 +140,16 @@ def line_csv(request: TeamRequest, bill_id: UUID, line_id: UUID) -> HttpResponse
     """All allocations of a line as a file: with it the line can be computed again."""
     with tenant_scope(request.tenant.pk):
         row = line_of(request, bill_id, line_id)
-        export = exports.line_csv(row, bill_line_parts(row).rows)
+        export = exports.line_file(row)
+    return export.response()
+
+
+@require_safe
+@team_page(Perm.BILL_READ)
+def line_hours_csv(request: TeamRequest, bill_id: UUID, line_id: UUID) -> HttpResponse:
+    """The hours of a line with their unit costs as a file."""
+    with tenant_scope(request.tenant.pk):
+        export = exports.line_hours_csv(line_of(request, bill_id, line_id))
     return export.response()
 
 

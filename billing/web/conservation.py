@@ -82,6 +82,7 @@ def _total(rows: list[TypeCapacity]) -> TypeCapacity:
         None, "", "", "", sum(row.in_service for row in rows),
         {name: sum(row.buckets[name] for row in rows) for name in BUCKETS}, sum(row.overbooked for row in rows),
         sum(row.outside for row in rows), sum(row.idle_billed for row in rows), None,
+        sum(row.past for row in rows),
     )  # fmt: skip
 
 
@@ -95,11 +96,11 @@ def conservation_csv(request: HttpRequest) -> HttpResponse:
             (
                 row.day.isoformat() if row.day else "", row.cluster, row.gpu_type, row.sharing,
                 *(_hours(row.buckets[name]) for name in BUCKETS), _hours(row.in_service), _hours(row.balance),
-                _hours(row.overbooked), _hours(row.outside), "" if row.idle_cost is None else f"{row.idle_cost:f}",
+                _hours(row.overbooked), _hours(row.outside), "" if row.idle_cost is None else f"{row.idle_cost:f}", _hours(row.past),
             )
             for row in _summary(form, window, narrow)
         ]  # fmt: skip
-    columns = ("day", "cluster", "gpu_type", "sharing", *_FIGURES, "idle_cost")
+    columns = ("day", "cluster", "gpu_type", "sharing", *_FIGURES, "idle_cost", "retroactive")
     return csv_response("card-hours.csv", columns, rows)
 
 

@@ -14,6 +14,7 @@ from infra.models import Cluster, GPUType
 from infra.models.hardware import SharingMode
 from portal.kernel.clock import Interval, zone
 from portal.kernel.forms import PortalForm
+from tenants.models import Tenant
 
 LONGEST = 400
 """Days that a page of usage may cover."""
@@ -118,6 +119,34 @@ class CapacityForm(WindowForm):
             field.queryset = model.objects.order_by("slug")
 
 
+class BesideForm(WindowForm):
+    """Days, cluster and team of the page beside OpenCost."""
+
+    cluster = _BySlug(Cluster.objects.none(), required=False, to_field_name="slug", empty_label="all clusters")
+    tenant = _BySlug(
+        Tenant.objects.none(), required=False, to_field_name="slug", label="Team", empty_label="all teams"
+    )
+    longest = 31
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, model in (("cluster", Cluster), ("tenant", Tenant)):
+            field = self.fields[name]
+            assert isinstance(field, forms.ModelChoiceField)
+            field.queryset = model.objects.order_by("slug")
+
+
+class OpenCostForm(PortalForm):
+    """How a cluster's OpenCost is read."""
+
+    currency = forms.CharField(required=False, max_length=3, label="Its prices are in")
+    read_from = forms.DateField(required=False, label="Read again from", widget=forms.DateInput(attrs=_DATE))
+
+    def clean_currency(self) -> str:
+        """As ISO writes it."""
+        return str(self.cleaned_data["currency"]).upper()
+
+
 class IssuerForm(PortalForm):
     """Who bills."""
 
@@ -142,14 +171,15 @@ class RateForm(PortalForm):
 
     resource = forms.ChoiceField(label="Price of", choices=Rate.Resource.choices)
     gpu_type = _BySlug(
-        GPUType.objects.none(), required=False, to_field_name="slug", label="GPU type", empty_label="(CPU or memory)"
+        GPUType.objects.none(), required=False, to_field_name="slug", label="GPU type", empty_label="(no card)"
     )
-    sharing = forms.ChoiceField(required=False, label="Mode", choices=[("", "(CPU or memory)"), *SharingMode.choices])
+    sharing = forms.ChoiceField(required=False, label="Mode", choices=[("", "(no card)"), *SharingMode.choices])
     profile = forms.CharField(required=False, max_length=32, label="MIG profile", help_text="Such as 1g.10gb.")
     source = forms.ChoiceField(label="Price comes from", choices=Rate.Source.choices)
     price = forms.DecimalField(
         required=False, min_value=Decimal(0), max_digits=20, decimal_places=10, label="Price",
-        help_text="For one unit for an hour: a whole card (a share pays its part), a MIG instance, a core, a GiB.",
+        help_text="For one unit for an hour: a whole card (a share pays its part), a MIG instance, a core, a GiB. "
+        "Empty where it is OpenCost's.",
     )  # fmt: skip
     margin = forms.DecimalField(
         required=False, min_value=Decimal(0), max_digits=8, decimal_places=4, label="Margin", initial=Decimal(0),

@@ -68,7 +68,9 @@ def _page(request: HttpRequest, row: BillingPeriod, form: CloseForm, status: int
     def context() -> dict[str, Any]:
         statements = period_statements(row)
         closed = row.state == BillingPeriod.State.CLOSED
-        blockers = [] if closed else period_blockers(row, unpriced=sum(one.unpriced for one in statements))
+        reasons = sorted({reason for one in statements for reason in one.reasons})
+        unpriced = sum(one.unpriced for one in statements)
+        blockers = [] if closed else period_blockers(row, unpriced=unpriced, reasons=reasons)
         return {
             "issuer": row.issuer,
             "period": row,

@@ -2,7 +2,21 @@
 
 from django.urls import path
 
-from billing.web import bills, conservation, credit_notes, periods, rates, usage
+from billing.web import (
+    adoption,
+    bills,
+    claim_rules,
+    conservation,
+    credit_notes,
+    fault_credits,
+    held,
+    hours,
+    opencost,
+    past,
+    periods,
+    rates,
+    usage,
+)
 
 app_name = "billing"
 urlpatterns = [
@@ -15,6 +29,21 @@ urlpatterns = [
     path("t/<slug:tenant>/bills/<uuid:bill_id>.csv", bills.bill_csv, name="bill-csv"),
     path("t/<slug:tenant>/bills/<uuid:bill_id>/lines/<uuid:line_id>/", bills.line, name="line"),
     path("t/<slug:tenant>/bills/<uuid:bill_id>/lines/<uuid:line_id>.csv", bills.line_csv, name="line-csv"),
+    path(
+        "t/<slug:tenant>/bills/<uuid:bill_id>/lines/<uuid:line_id>/hours.csv",
+        bills.line_hours_csv,
+        name="line-hours-csv",
+    ),
+    path("t/<slug:tenant>/opencost/", opencost.team_beside, name="opencost-team"),
+    path("t/<slug:tenant>/opencost.csv", opencost.team_beside_csv, name="opencost-team-csv"),
+    path("platform/opencost/", opencost.beside, name="opencost"),
+    path("platform/opencost.csv", opencost.beside_csv, name="opencost-csv"),
+    path("platform/opencost/<slug:cluster>/settings", opencost.opencost_settings, name="opencost-settings"),
+    path("t/<slug:tenant>/past/", past.past, name="past"),
+    path("t/<slug:tenant>/past/<slug:period>/", past.month, name="past-month"),
+    path("t/<slug:tenant>/past/<slug:period>.csv", past.month_csv, name="past-month-csv"),
+    path("platform/past/", past.platform, name="platform-past"),
+    path("platform/past/<slug:issuer>/<slug:period>.csv", past.platform_csv, name="platform-past-csv"),
     path("platform/rates/", rates.rates, name="rates"),
     path("platform/rates/<uuid:rate_id>/end", rates.rate_end_view, name="rate-end"),
     path("platform/issuers/", rates.issuer_create, name="issuer-create"),
@@ -22,9 +51,25 @@ urlpatterns = [
     path("platform/bills/<slug:issuer>/<slug:period>/", periods.period, name="period"),
     path("platform/bills/<slug:issuer>/<slug:period>/close", periods.close, name="period-close"),
     path("platform/bills/<slug:issuer>/<slug:period>.csv", periods.period_csv, name="period-csv"),
+    path("t/<slug:tenant>/credits/", fault_credits.team_credits, name="team-credits"),
+    path("platform/credits/", fault_credits.credits_list, name="fault-credits"),
+    path("platform/credits/<uuid:credit_id>/decide", fault_credits.credit_decide, name="fault-credit-decide"),
     path("platform/credit/<uuid:bill_id>/", credit_notes.credit, name="credit"),
-    path("platform/hours/", conservation.conservation, name="conservation"),
-    path("platform/hours.csv", conservation.conservation_csv, name="conservation-csv"),
+    path("platform/clusters/<slug:slug>/adoption/", adoption.adoption, name="adoption"),
+    path("platform/adoption/", adoption.namespaces, name="namespaces"),
+    path("platform/adoption.csv", adoption.namespaces_csv, name="namespaces-csv"),
+    path("platform/adoption/map", adoption.namespaces_map, name="namespaces-map"),
+    path("platform/adoption/rules/", claim_rules.rules, name="claim-rules"),
+    path("platform/adoption/rules/<uuid:rule_id>/end", claim_rules.rule_end, name="claim-rule-end"),
+    path("platform/adoption/rules/<uuid:rule_id>/move", claim_rules.rule_move, name="claim-rule-move"),
+    path("platform/hours/", hours.hours, name="hours"),
+    path("platform/hours.csv", hours.hours_csv, name="hours-csv"),
+    path("platform/hours/idle/", hours.idle_hours, name="idle-hours"),
+    path("platform/hours/idle.csv", hours.idle_hours_csv, name="idle-hours-csv"),
+    path("platform/hours/held/", held.held, name="held-idle"),
+    path("platform/hours/held.csv", held.held_csv, name="held-idle-csv"),
+    path("platform/hours/adds-up/", conservation.conservation, name="conservation"),
+    path("platform/hours/adds-up.csv", conservation.conservation_csv, name="conservation-csv"),
     path("platform/hours/nodes/", conservation.nodes, name="conservation-nodes"),
     path("platform/hours/nodes.csv", conservation.nodes_csv, name="conservation-nodes-csv"),
 ]

@@ -12,7 +12,9 @@ from billing import exports
 from billing.models import Issuer
 from billing.selectors.charges import issuer_of
 from billing.selectors.costs import current_period
+from billing.selectors.hardly_used import BELOW, held_idle
 from billing.selectors.sums import Only
+from billing.selectors.team_busy import busy_of_tenant
 from billing.selectors.usage import (
     UsageTable,
     narrowed,
@@ -21,12 +23,16 @@ from billing.selectors.usage import (
     usage_final_until,
     usage_table,
 )
+from billing.selectors.workloads import usage_by_workload
 from billing.web.forms import UsageForm
 from billing.web.paging import page_of, query_of
 from portal.kernel.clock import Interval, period_of, previous_period, utcnow, zone
 from portal.kernel.scoping import tenant_scope
 from tenants.permissions import Perm
 from tenants.web.pages import TeamRequest, team_page, team_render
+
+WORKLOADS = 50
+"""How many workloads the page shows; the dearest."""
 
 
 @require_safe
@@ -51,9 +57,14 @@ def usage(request: TeamRequest) -> HttpResponse:
             "last_day": days[-1][0] if days else None,
             "page": page_of(request, table.rows if table else ()),
             "total": table.total if table else None,
+            "table_past": table.past if table else None,
             "days": days,
+            "use": busy_of_tenant(request.tenant.pk, window),
+            "workloads": usage_by_workload(request.tenant.pk, issuer, window)[:WORKLOADS],
             "final_until": usage_final_until(request.tenant.pk),
             "query": query_of(request),
+            "held_idle": held_idle(window, tenant_id=request.tenant.pk, issuer=issuer),
+            "held_below": BELOW,
             "this_month": _days_of(month, issuer),
             "last_month": _days_of(previous_period(month), issuer),
         }

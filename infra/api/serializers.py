@@ -167,6 +167,49 @@ class NodeSerializer(serializers.ModelSerializer[Node]):
         ]
 
 
+class RightSerializer(serializers.Serializer[Any]):
+    """One right. ``command`` gives it, for a shell; empty where it is held or not wanted."""
+
+    verb = serializers.CharField()
+    resource = serializers.CharField()
+    why = serializers.CharField()
+    need = serializers.ChoiceField(choices=["required", "optional", "not needed"])
+    held = serializers.BooleanField()
+    command = serializers.CharField(allow_blank=True)
+
+
+class RightsSerializer(serializers.Serializer[Any]):
+    """What credentials may do on a cluster, right by right."""
+
+    mode = serializers.CharField()
+    subject = serializers.CharField(allow_blank=True, help_text="Who the cluster says we are; empty: it did not say.")
+    complete = serializers.BooleanField()
+    could_write = serializers.BooleanField()
+    rights = RightSerializer(many=True)
+
+
+class PreflightSerializer(serializers.Serializer[Any]):
+    """A kubeconfig to check."""
+
+    kubeconfig = serializers.CharField(max_length=200_000, write_only=True, trim_whitespace=False)
+    mode = serializers.ChoiceField(choices=Cluster.Mode.choices, default=Cluster.Mode.OBSERVE)
+
+
+class PreflightedSerializer(serializers.Serializer[Any]):
+    """What the cluster said of itself, and of the credentials."""
+
+    version = serializers.CharField()
+    identity = serializers.CharField()
+    rights = RightsSerializer()
+
+
+class ClusterRightsSerializer(serializers.Serializer[Any]):
+    """The last check of a connected cluster's rights; null: it is being asked."""
+
+    checked_at = serializers.DateTimeField(allow_null=True)
+    rights = RightsSerializer(allow_null=True)
+
+
 class ClaimSerializer(serializers.ModelSerializer[NamespaceClaim]):
     """Whose a namespace is, from when to when."""
 
@@ -181,6 +224,8 @@ class ClaimSerializer(serializers.ModelSerializer[NamespaceClaim]):
             "tenant_id",
             "cost_code",
             "source",
+            "rule",
+            "inferred",
             "valid_from",
             "valid_to",
             "created_by",

@@ -61,6 +61,11 @@ def classify_status(answer: Mapping[str, Any], call: Call) -> KubeError:
     return _with_status(answer, _int(answer.get("code")) or 500, _retry_after({}, answer), call)
 
 
+def is_status(body: bytes) -> bool:
+    """Whether the body is the API server's own ``Status`` object."""
+    return _status_object(body) is not None
+
+
 def _status_object(body: bytes) -> dict[str, Any] | None:
     try:
         answer = loads(body)
@@ -316,6 +321,10 @@ def _conflict(call: Call, status: int, message: str, reason: str, causes: list[d
         )
     if reason == "AlreadyExists":
         return AlreadyExists(call, f"Cluster {call.cluster} has {call.what} already.", status=status, message=message)
+    return _stale(call, status, message)
+
+
+def _stale(call: Call, status: int, message: str) -> StaleWrite:
     return StaleWrite(
         call,
         f"{call.what} on cluster {call.cluster} changed since it was read. It is read and tried again.",
@@ -342,7 +351,10 @@ def _policy(call: Call, status: int, message: str) -> PolicyRefused | None:
     return None
 
 
-def _invalid(call: Call, status: int, message: str, causes: list[dict[str, Any]]) -> Invalid:
+def _invalid(call: Call, status: int, message: str, causes: list[dict[str, Any]]) -> KubeError:
+    if causes and all(cause.get("field") == "metadata.uid" for cause in causes):
+        # How a patch that names a UID is told that the object is another one by now.
+        return _stale(call, status, message)
     errors = tuple(
         FieldError(str(cause.get("field") or ""), clean(str(cause.get("message") or ""))) for cause in causes
     )

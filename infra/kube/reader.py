@@ -1,7 +1,7 @@
 """Reading one cluster's Kubernetes API: allowed on every connected cluster."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote
@@ -285,6 +285,40 @@ class KubeReader:
             raise Permanent(call, f"{call.what} on cluster {self.name} answered with more than {max_bytes} bytes.")
         return answer.body
 
+    def service_proxy(
+        self,
+        namespace: str,
+        service: str,
+        port: int | str,
+        path: str,
+        pairs: Sequence[tuple[str, str]] = (),
+        *,
+        scheme: Literal["http", "https"] = "http",
+        headers: Mapping[str, str] | None = None,
+        max_bytes: int = 32 * 1024 * 1024,
+        read_timeout: float = READ_TIMEOUT,
+    ) -> Answer:
+        """As :meth:`service_proxy_get`, but any HTTP answer of the service is an answer, whatever its status.
+
+        Args:
+            pairs: the query; a key may come several times.
+            headers: more headers. The API server passes them on, but never ``Authorization``.
+            read_timeout: seconds for each part of the answer, and for its body as a whole.
+
+        Raises:
+            KubeError: the API server refused, found no such service, or nothing answered behind it.
+        """
+        target = f"https:{service}:{port}" if scheme == "https" else f"{service}:{port}"
+        call = self._call("read from", "Service", namespace, service)
+        return self._relayed("Service", target, call, path, pairs, headers or {}, max_bytes, read_timeout)
+
+    def pod_proxy(
+        self, namespace: str, pod: str, port: int | str, path: str, *, max_bytes: int, read_timeout: float
+    ) -> Answer:
+        """As :meth:`service_proxy`, of one pod: an exporter that runs on each node."""
+        call = self._call("read from", "Pod", namespace, pod)
+        return self._relayed("Pod", f"{pod}:{port}", call, path, (), {}, max_bytes, read_timeout)
+
     def access_review(self, review: Review) -> bool:
         """Whether our credentials have the right. Asks with a SelfSubjectAccessReview, which stores
         nothing."""
@@ -296,6 +330,14 @@ class KubeReader:
         path = f"{_AUTHORIZATION}/selfsubjectaccessreviews"
         answer = self._json("POST", path, self._call("check the right to", str(review)), body=body)
         return bool((answer.get("status") or {}).get("allowed"))
+
+    def subject(self) -> str:
+        """Who the cluster says we are: ``system:serviceaccount:aifactory:portal``. By a SelfSubjectReview, which stores
+        nothing (Kubernetes 1.28 and later)."""
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        call = self._call("ask who we are")
+        answer = self._json("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", call, body=body)
+        return str(((answer.get("status") or {}).get("userInfo") or {}).get("username") or "")
 
     def rules_review(self, namespace: str) -> list[Obj]:
         """The rules of our credentials in a namespace, as far as the cluster's authorizers can list them."""
@@ -313,6 +355,32 @@ class KubeReader:
 
     def _call(self, verb: str, kind: str = "", namespace: str = "", name: str = "") -> Call:
         return Call(self.name, verb, kind, namespace, name)
+
+    def _relayed(
+        self,
+        kind: str,
+        target: str,
+        call: Call,
+        path: str,
+        pairs: Sequence[tuple[str, str]],
+        headers: Mapping[str, str],
+        max_bytes: int,
+        read_timeout: float,
+    ) -> Answer:
+        base = BUILT_IN["v1", kind].path(namespace=call.namespace, name=target, subresource="proxy")
+        request = Request(
+            "GET",
+            f"{base}/{quote(path.lstrip('/'))}",
+            call,
+            accept="*/*",
+            read_timeout=read_timeout,
+            total_timeout=read_timeout,
+            max_bytes=max_bytes,
+            headers=headers,
+            pairs=pairs,
+            relayed=True,
+        )
+        return self._transport.send(request)
 
     def _json(
         self,

@@ -9,7 +9,8 @@ A private key reaches OpenSSL through an anonymous file in memory, not through t
 import os
 import ssl
 import tempfile
-from collections.abc import Generator, Iterator, Mapping
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,7 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from infra.kube.classify import classify
+from infra.kube.classify import classify, is_status
 from infra.kube.errors import Call, Permanent, Unreachable
 from infra.kube.kubeconfig import Credentials
 
@@ -35,6 +36,7 @@ READ_TIMEOUT = 30.0
 WRITE_TIMEOUT = CONNECT_TIMEOUT + READ_TIMEOUT
 """Seconds after which a write has certainly ended on our side: a lease must outlast it."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
+_MAX_REFUSAL_BYTES = 256 * 1024
 _CHUNK = 64 * 1024
 _USER_AGENT = "aifactory-portal"
 
@@ -52,6 +54,14 @@ class Request:
     accept: str = "application/json"
     read_timeout: float = READ_TIMEOUT
     max_bytes: int = MAX_ANSWER_BYTES
+    headers: Mapping[str, str] = field(default_factory=dict)
+    pairs: Sequence[tuple[str, str]] = ()
+    """More of the query, where a key comes several times (``match[]``)."""
+    total_timeout: float | None = None
+    """Seconds for the whole answer; unset: ``read_timeout`` for each part of it."""
+    relayed: bool = False
+    """The answer is of something behind the API server: any status of it is an answer, only the API server's own
+    refusals (a ``Status`` object) are errors."""
 
     @property
     def target(self) -> str:
@@ -61,17 +71,27 @@ class Request:
             for key, value in self.query.items()
             if value not in (None, "")
         ]
+        pairs += self.pairs
         return f"{self.path}?{urlencode(pairs)}" if pairs else self.path
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A successful answer. ``complete`` is False where it was cut at ``max_bytes``."""
+    """A successful answer (or any answer of what is behind the API server). ``complete`` is False where it was cut at
+    ``max_bytes``."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     complete: bool = True
+
+
+class _Relayed(Exception):
+    """Carries an answer without success that is not the API server's own."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
 
 
 class Transport:
@@ -94,7 +114,7 @@ class Transport:
         self._api.user_agent = _USER_AGENT
         pool_kw = self._api.rest_client.pool_manager.connection_pool_kw
         if credentials.server.startswith("https://"):
-            pool_kw["ssl_context"] = _ssl_context(credentials)
+            pool_kw["ssl_context"] = tls_context(credentials.ca_data, credentials.client_cert, credentials.client_key)
             if credentials.server_name:
                 pool_kw["server_hostname"] = credentials.server_name
                 pool_kw["assert_hostname"] = credentials.server_name
@@ -108,10 +128,13 @@ class Transport:
         Raises:
             KubeError: the answer is no success, or there is none.
         """
-        with self._open(request) as response, _told(self.name, request.call):
-            body = _read(response, request.max_bytes + 1)
-            complete = len(body) <= request.max_bytes
-            return Answer(response.status, dict(response.headers), body[: request.max_bytes], complete)
+        try:
+            with self._open(request) as response, _told(self.name, request.call):
+                body = _read(response, request.max_bytes + 1, request.total_timeout)
+                complete = len(body) <= request.max_bytes
+                return Answer(response.status, dict(response.headers), body[: request.max_bytes], complete)
+        except _Relayed as relayed:
+            return relayed.answer
 
     def lines(self, request: Request) -> Iterator[bytes]:
         """Send and yield the lines of the answer as they come; closes the connection when left.
@@ -137,7 +160,7 @@ class Transport:
 
     @contextmanager
     def _open(self, request: Request) -> Generator[urllib3.HTTPResponse]:
-        headers = {**self._headers, "Accept": request.accept}
+        headers = {**request.headers, **self._headers, "Accept": request.accept}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
         with _told(self.name, request.call):
@@ -157,8 +180,10 @@ class Transport:
         try:
             if not 200 <= response.status < 300:
                 with _told(self.name, request.call):
-                    body = _read(response, 256 * 1024)
-                raise classify(response.status, dict(response.headers), body, request.call)
+                    body = _read(response, _MAX_REFUSAL_BYTES)
+                if not request.relayed or is_status(body):
+                    raise classify(response.status, dict(response.headers), body, request.call)
+                raise _Relayed(Answer(response.status, dict(response.headers), body, len(body) < _MAX_REFUSAL_BYTES))
             yield response
             drained = True
         finally:
@@ -169,14 +194,17 @@ class Transport:
                 response.close()
 
 
-def _read(response: urllib3.HTTPResponse, limit: int) -> bytes:
+def _read(response: urllib3.HTTPResponse, limit: int, seconds: float | None = None) -> bytes:
     parts: list[bytes] = []
     size = 0
+    until = time.monotonic() + seconds if seconds is not None else None
     for chunk in response.stream(_CHUNK, decode_content=True):
         parts.append(chunk)
         size += len(chunk)
         if size >= limit:
             break
+        if until is not None and time.monotonic() > until:
+            raise TimeoutError
     return b"".join(parts)[:limit]
 
 
@@ -211,13 +239,17 @@ def _cause(error: BaseException) -> tuple[str, str]:
     return "broken", "the connection broke. It is tried again by itself."
 
 
-def _ssl_context(credentials: Credentials) -> ssl.SSLContext:
+def tls_context(ca_data: str | None, client_cert: str | None = None, client_key: str | None = None) -> ssl.SSLContext:
     """TLS 1.2 or newer, the server always verified; only the given authorities are trusted where some are
-    given."""
-    context = ssl.create_default_context(cadata=credentials.ca_data)
+    given. All are PEM.
+
+    Raises:
+        ssl.SSLError: OpenSSL does not take them.
+    """
+    context = ssl.create_default_context(cadata=ca_data or None)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if credentials.client_cert and credentials.client_key:
-        with _as_file(f"{credentials.client_cert}\n{credentials.client_key}") as path:
+    if client_cert and client_key:
+        with _as_file(f"{client_cert}\n{client_key}") as path:
             context.load_cert_chain(path)
     return context
 

@@ -43,7 +43,15 @@ class PodObservation(Global):
         null=True, blank=True, help_text="Set when it was missing after a relist: last proof that it was there."
     )
     source = models.CharField(max_length=12, choices=EvidenceSource.choices, default=EvidenceSource.WATCH)
+    past = models.JSONField(
+        null=True, blank=True, help_text="Retroactive rows: what history says, and its error; infra.services.past_pods."
+    )
     resource_version = models.CharField(max_length=40, blank=True)
+    workload_kind = models.CharField(max_length=63, blank=True, help_text="Deployment, CronJob, Notebook, Pod …")
+    workload_name = models.CharField(max_length=253, blank=True)
+    workload_known = models.CharField(max_length=24, blank=True, help_text="A value of infra.workloads.Known.")
+    queue = models.CharField(max_length=253, blank=True, help_text="Kueue's LocalQueue, or the job's id in Slurm.")
+    label_cost_code = models.CharField(max_length=63, blank=True, help_text="From the pod's cost-code label.")
     first_seen_at = models.DateTimeField()
     changed_seq = models.BigIntegerField(default=0)
 
@@ -86,6 +94,7 @@ class WatchTarget(Global):
     class Resource(models.TextChoices):
         PODS = "pods", "pods"
         NODES = "nodes", "nodes"
+        NAMESPACES = "namespaces", "namespaces"
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="watch_targets")
     resource = models.CharField(max_length=12, choices=Resource.choices)
@@ -141,6 +150,8 @@ class NamespaceClaim(Global):
     tenant_id = models.UUIDField()
     cost_code = models.CharField(max_length=60, blank=True)
     source = models.CharField(max_length=8, choices=Source.choices, default=Source.PORTAL)
+    rule = models.ForeignKey("infra.ClaimRule", on_delete=models.PROTECT, null=True, blank=True, related_name="claims")
+    inferred = models.BooleanField(default=False, help_text="It follows a label: it changes when the watch shows it.")
     valid_from = models.DateTimeField()
     valid_to = models.DateTimeField(null=True, blank=True)
     created_by = models.CharField(max_length=150)

@@ -118,6 +118,7 @@ class Node(Global):
         max_length=32, blank=True, help_text="Strategy single: what one nvidia.com/gpu of the node is, as 1g.18gb."
     )
     lease_renewed_at = models.DateTimeField(null=True, blank=True)
+    boot_id = models.CharField(max_length=64, blank=True, help_text="Changes with each start of the machine.")
     resource_version = models.CharField(max_length=40, blank=True)
     digest = models.CharField(
         max_length=64, blank=True, help_text="Of what was read of it: the same again is no change. Empty: read anew."
@@ -177,6 +178,9 @@ class CapacitySpan(Global):
     cards = models.PositiveIntegerField()
     unavailable_cards = models.PositiveIntegerField(default=0)
     reason = models.CharField(max_length=200, blank=True)
+    unavailable_devices = models.JSONField(
+        default=list, blank=True, help_text="UUIDs of the unavailable cards, as far as they are known."
+    )
     lost = models.BooleanField(default=False, help_text="Ready was Unknown: tenants' clocks stand still.")
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)

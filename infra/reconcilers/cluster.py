@@ -1,4 +1,5 @@
-"""The probe of a connected cluster: does it answer, is it still the same one, are the credentials good."""
+"""The probe of a connected cluster: does it answer, is it still the same one, are the credentials good, and now and
+then (and when somebody asks for it) whether every right that its mode needs is still there."""
 
 from datetime import datetime, timedelta
 
@@ -7,8 +8,11 @@ from django.utils import timezone
 from infra.kube.client import KubeClient
 from infra.kube.errors import Forbidden, KubeError, Unauthorized, Unreachable, WrongCluster
 from infra.models import Cluster
+from infra.rights import RightsReport, sentence
 from infra.selectors.clusters import cluster_list
 from infra.services.clusters import WORK_KIND
+from infra.services.preflight import ask_rights
+from infra.services.rights import rights_store
 from portal.kernel import ticks, workqueue
 from portal.kernel.conditions import Condition, set_condition
 from portal.kernel.workqueue import Claimed, Done, Mark, Outcome
@@ -16,7 +20,10 @@ from portal.kernel.workqueue import Claimed, Done, Mark, Outcome
 PROBE_SECONDS = 60
 EXPIRES_SOON = timedelta(days=14)
 
+RIGHTS_EVERY = timedelta(minutes=10)
+
 REACHABLE = "Reachable"
+RIGHTS_COMPLETE = "RightsComplete"
 CREDENTIALS_VALID = "CredentialsValid"
 
 
@@ -34,6 +41,7 @@ def reconcile(item: Claimed) -> Outcome:
     if cluster is None:
         return Done()
     version = ""
+    client: KubeClient | None = None
     error: KubeError | None = None
     try:
         client = KubeClient.for_cluster(cluster)
@@ -42,16 +50,52 @@ def reconcile(item: Claimed) -> Outcome:
     except KubeError as caught:
         error = caught
     now = timezone.now()
-    found = (_reachable(error), _credentials_valid(error, cluster.credential_expires_at, now))
+    found = [_reachable(error), _credentials_valid(error, cluster.credential_expires_at, now)]
+    report = _rights(client, cluster, now) if client is not None and error is None else None
+    if isinstance(report, KubeError):
+        found.append(
+            Condition(RIGHTS_COMPLETE, "Unknown", report.reason, f"Not known: {report.sentence}")
+        )
+    elif report is not None:
+        found.append(rights_condition(report))
     with item.fenced():
         row = Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
+        if isinstance(report, RightsReport) and row.mode == report.mode:
+            rights_store(row, report, at=now)
         for condition in found:
             row.conditions = set_condition(row.conditions, condition, now=now)
         if error is None:
             row.last_seen_at = now
             row.kubernetes_version = version or row.kubernetes_version
-        row.save(update_fields=["conditions", "last_seen_at", "kubernetes_version"])
+        row.save(update_fields=["conditions", "last_seen_at", "kubernetes_version", "rights", "rights_checked_at"])
     return Done()
+
+
+def _rights(client: KubeClient, cluster: Cluster, now: datetime) -> RightsReport | KubeError | None:
+    """The rights, where it is time to ask for them; the error where the cluster does not tell."""
+    asked = cluster.rights_checked_at
+    if asked is not None and now - asked < RIGHTS_EVERY and cluster.rights.get("mode") == cluster.mode:
+        return None
+    try:
+        return ask_rights(client, cluster.mode, cluster)
+    except KubeError as error:
+        return error
+
+
+def rights_condition(report: RightsReport) -> Condition:
+    """What the rights come to, each missing one named."""
+    if report.missing:
+        message = (
+            f"For mode {report.mode} these rights are missing: {sentence(report.missing)}. "
+            f"Bind the ClusterRole aifactory-{report.mode} (deploy/clusterroles/{report.mode}.yaml)."
+        )
+        return Condition(RIGHTS_COMPLETE, "False", "RightsMissing", message)
+    told = []
+    if report.lacking:
+        told.append(f"Optional rights that are not there: {sentence(report.lacking)}.")
+    if report.could_write:
+        told.append("These credentials could write; the portal never does in observe mode.")
+    return Condition(RIGHTS_COMPLETE, "True", "CouldWrite" if report.could_write else "Complete", " ".join(told))
 
 
 def _reachable(error: KubeError | None) -> Condition:

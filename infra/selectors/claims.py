@@ -36,7 +36,8 @@ def unmapped_namespaces(clusters: Sequence[Cluster]) -> list[UnmappedNamespace]:
             .exclude(namespace__in=cluster.system_namespaces)
             .values("namespace")
             .annotate(
-                pods=Count("pk"),
+                # A pod that was watched and has rebuilt time as well is in two rows.
+                pods=Count("pk", filter=Q(past__isnull=True) | ~Q(past__api=True)),
                 live=Count("pk", filter=Q(ended_at__isnull=True, gone_at__isnull=True)),
                 first=Min("first_seen_at"),
                 bound=Max("scheduled_at"),

@@ -14,7 +14,7 @@ from infra.services.changes import Changes, lock_changes
 
 @dataclass(frozen=True, slots=True)
 class InService:
-    """What a :class:`~infra.models.CapacitySpan` says, without its times."""
+    """What a :class:`~infra.models.CapacitySpan` says, without its times. ``devices``: UUIDs of unavailable cards."""
 
     gpu_type_id: UUID | None
     sharing: str
@@ -23,12 +23,19 @@ class InService:
     unavailable_cards: int = 0
     reason: str = ""
     lost: bool = False
+    devices: tuple[str, ...] = ()
+
+    def fields(self) -> dict[str, object]:
+        """The span's fields."""
+        values = asdict(self)
+        return values | {"unavailable_devices": list(values.pop("devices"))}
 
 
 def state_of(span: CapacitySpan) -> InService:
     """The state that a span records."""
     return InService(
-        span.gpu_type_id, span.sharing, span.zone_id, span.cards, span.unavailable_cards, span.reason, span.lost
+        span.gpu_type_id, span.sharing, span.zone_id, span.cards, span.unavailable_cards, span.reason, span.lost,
+        tuple(span.unavailable_devices),
     )
 
 
@@ -50,7 +57,7 @@ def capacity_set(node: Node, state: InService | None, *, at: datetime, changes: 
         return False
     at = max(at, span.started_at)
     if wanted is not None and at == span.started_at:
-        for name, value in asdict(wanted).items():
+        for name, value in wanted.fields().items():
             setattr(span, name, value)
     else:
         span.ended_at = at
@@ -68,7 +75,7 @@ def _open(node: Node, state: InService, at: datetime, changes: Changes, source: 
         started_at=at,
         source=source,
         changed_seq=changes.draw(),
-        **asdict(state),
+        **state.fields(),
     )
 
 

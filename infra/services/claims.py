@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
@@ -12,10 +13,11 @@ from django.db.models import Q
 
 from infra.concerned import concerned_by
 from infra.models import Cluster, NamespaceClaim, PodObservation
-from infra.services.changes import lock_changes
+from infra.services.changes import Changes, lock_changes
+from infra.services.following import claim_take_back
 from portal.kernel import audit, workqueue
 from portal.kernel.actors import PLATFORM_ADMIN, Actor
-from portal.kernel.clock import as_utc, format_rfc3339
+from portal.kernel.clock import as_utc, format_rfc3339, utcnow
 from portal.kernel.problems import Conflict, Forbidden, Invalid
 
 _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
@@ -33,12 +35,13 @@ def namespace_claim_set(
 ) -> NamespaceClaim:
     """From ``valid_from`` on the namespace is the tenant's. It may lie in the past: what is metered is set right.
 
-    The same claim again changes nothing and answers the row that is there.
+    The same claim again changes nothing and answers the row that is there. What rules gave from ``valid_from`` on is
+    taken over: by hand wins.
 
     Raises:
         Forbidden: the actor is neither a platform-admin nor a part of the system.
         Invalid: no namespace name, or a system namespace.
-        Conflict: another claim holds at or after ``valid_from``: end that one first.
+        Conflict: another claim by hand holds at or after ``valid_from``: end that one first.
     """
     valid_from = as_utc(valid_from)
     _allow(actor, "namespace_claim_set", cluster, namespace, tenant_id)
@@ -58,6 +61,9 @@ def namespace_claim_set(
             Q(valid_to__isnull=True) | Q(valid_to__gt=valid_from), cluster=cluster, namespace=namespace
         ).order_by("valid_from")
         for other in others:
+            if other.source != NamespaceClaim.Source.PORTAL:
+                _take_over(other, valid_from, changes, actor)
+                continue
             if (other.tenant_id, other.valid_from, other.cost_code, other.valid_to) == (
                 tenant_id, valid_from, cost_code, None,
             ):  # fmt: skip
@@ -88,7 +94,7 @@ def namespace_claim_end(*, claim: NamespaceClaim, valid_to: datetime, actor: Act
 
     Raises:
         Forbidden: as :func:`namespace_claim_set`.
-        Conflict: it has ended already, at another instant.
+        Conflict: it has ended already, at another instant; or it follows a rule, which would make it again.
         Invalid: ``valid_to`` does not lie after its beginning.
     """
     valid_to = as_utc(valid_to)
@@ -104,6 +110,11 @@ def namespace_claim_end(*, claim: NamespaceClaim, valid_to: datetime, actor: Act
                 f"The claim on namespace {claim.namespace} of cluster {cluster.slug} has ended at "
                 f"{format_rfc3339(claim.valid_to)} already."
             )
+        if claim.source != NamespaceClaim.Source.PORTAL and not actor.is_system:
+            raise Conflict(
+                f"Namespace {claim.namespace} of cluster {cluster.slug} follows the rule {claim.rule}, which would "
+                "take it again. Give it to a tenant by hand, which wins over rules, or end the rule."
+            )
         if valid_to <= claim.valid_from:
             raise _invalid(
                 "/valid_to",
@@ -115,9 +126,60 @@ def namespace_claim_end(*, claim: NamespaceClaim, valid_to: datetime, actor: Act
         claim.save(update_fields=["valid_to", "changed_seq"])
         changes.save()
         _record("namespace_claim_end", claim, actor, before=before, after=_told(claim))
-        # What runs there no longer counts against the tenant's quota.
-        workqueue.mark_many(concerned_by(cluster.pk))
+        # What runs there no longer counts against the tenant's quota; a rule may take it from here on.
+        workqueue.mark_many([*concerned_by(cluster.pk), workqueue.Mark("claim-rules", cluster.pk, cluster.pk)])
     return claim
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A namespace of a cluster."""
+
+    cluster: Cluster
+    namespace: str
+
+
+def namespace_claims_set(
+    *, spaces: Sequence[Space], tenant_id: UUID, valid_from: datetime, actor: Actor, cost_code: str = ""
+) -> list[NamespaceClaim]:
+    """Give several namespaces to one tenant: all of them, or none.
+
+    Raises:
+        Forbidden: as :func:`namespace_claim_set`.
+        Invalid: no namespace, or some can't be given: each is named, with why.
+    """
+    if not spaces:
+        raise _invalid("/namespaces", "Choose at least one namespace.")
+    made: list[NamespaceClaim] = []
+    errors: list[dict[str, str]] = []
+    with transaction.atomic():
+        # In one order, as each takes its cluster's lock.
+        for number, space in sorted(enumerate(spaces), key=lambda one: (one[1].cluster.pk, one[1].namespace)):
+            try:
+                made.append(
+                    namespace_claim_set(
+                        cluster=space.cluster, namespace=space.namespace, tenant_id=tenant_id,
+                        valid_from=valid_from, actor=actor, cost_code=cost_code,
+                    )
+                )  # fmt: skip
+            except (Conflict, Invalid) as problem:
+                detail = problem.errors[0]["detail"] if problem.errors else problem.detail
+                errors.append({"pointer": f"/namespaces/{number}", "detail": detail})
+        if errors:
+            raise Invalid(errors=errors)
+    return made
+
+
+def _take_over(claim: NamespaceClaim, at: datetime, changes: Changes, actor: Actor) -> None:
+    """A claim that followed a rule gives way to one by hand, from ``at`` on."""
+    before = _told(claim)
+    if at <= claim.valid_from:
+        _record("namespace_claim_take_back", claim, actor, before=before)
+        claim_take_back(claim, changes)
+        return
+    claim.valid_to, claim.changed_seq = at, changes.draw()
+    claim.save(update_fields=["valid_to", "changed_seq"])
+    _record("namespace_claim_end", claim, actor, before=before, after=_told(claim))
 
 
 def system_namespaces_set(*, cluster: Cluster, namespaces: Iterable[str], actor: Actor) -> Cluster:
@@ -136,7 +198,8 @@ def system_namespaces_set(*, cluster: Cluster, namespaces: Iterable[str], actor:
     with transaction.atomic():
         changes = lock_changes(cluster.pk)
         cluster = Cluster.objects.select_for_update(of=("self",), no_key=True).get(pk=cluster.pk)
-        claimed = NamespaceClaim.objects.filter(cluster=cluster, namespace__in=wanted, valid_to__isnull=True).first()
+        claims = NamespaceClaim.objects.filter(cluster=cluster, namespace__in=wanted, valid_to__isnull=True)
+        claimed = claims.filter(source=NamespaceClaim.Source.PORTAL).first()
         if claimed is not None:
             raise Conflict(
                 f"Namespace {claimed.namespace} of cluster {cluster.slug} is a tenant's. End that claim first."
@@ -144,6 +207,8 @@ def system_namespaces_set(*, cluster: Cluster, namespaces: Iterable[str], actor:
         before = sorted(cluster.system_namespaces)
         if before == wanted:
             return cluster
+        for followed in claims:  # a rule never reaches a system namespace
+            _take_over(followed, utcnow(), changes, actor)
         cluster.system_namespaces = wanted
         cluster.save(update_fields=["system_namespaces"])
         # Live pods of these namespaces are looked at again; what has ended stays as it was metered.
@@ -164,6 +229,7 @@ def system_namespaces_set(*, cluster: Cluster, namespaces: Iterable[str], actor:
             after={"system_namespaces": wanted},
         )
         workqueue.mark("metering", cluster.pk, cause="watch")
+        workqueue.mark("claim-rules", cluster.pk, cluster_id=cluster.pk)
     return cluster
 
 

@@ -20,7 +20,9 @@ from infra.services.checks import (
     checked_slug,
     checked_taints,
 )
+from infra.services.claims import system_namespaces_set
 from infra.services.preflight import ClusterFacts, probe, read_kubeconfig
+from infra.services.rights import rights_store
 from portal.kernel import audit, crypto, workqueue
 from portal.kernel.actors import Actor
 from portal.kernel.problems import Conflict, Invalid
@@ -155,6 +157,10 @@ def cluster_update(
     """
     require_platform_admin(actor, "cluster_update", object_kind="cluster", object_name=cluster.slug)
     with transaction.atomic():
+        if system_namespaces is not None:
+            # First, as it takes the lock of the cluster's changes: live pods are metered again.
+            wanted = checked_namespaces(list(system_namespaces))
+            cluster = system_namespaces_set(cluster=cluster, namespaces=wanted, actor=actor)
         cluster = _locked(cluster)
         before = {**_described(cluster), "site": cluster.site.slug}
         if name is not None:
@@ -165,8 +171,6 @@ def cluster_update(
             cluster.labels = checked_labels(labels)
         if taints is not None:
             cluster.taints = checked_taints(taints)
-        if system_namespaces is not None:
-            cluster.system_namespaces = checked_namespaces(list(system_namespaces))
         after = {**_described(cluster), "site": cluster.site.slug}
         if after == before:
             return cluster
@@ -213,8 +217,8 @@ def cluster_set_mode(*, cluster: Cluster, mode: str, actor: Actor) -> Cluster:
                 f"{held} reservations hold devices of cluster {cluster.slug} for replicas that are about to be made "
                 "there. Delete those deployments first, or pause the cluster."
             )
-        cluster.mode = mode
-        _save(cluster, "mode")
+        cluster.mode, cluster.rights_checked_at = mode, None
+        _save(cluster, "mode", "rights_checked_at")
         _record("cluster_set_mode", actor, "cluster", cluster.pk, cluster.slug, {"mode": before}, {"mode": mode})
         return cluster
 
@@ -243,7 +247,10 @@ def cluster_rotate_kubeconfig(*, cluster: Cluster, kubeconfig: str, actor: Actor
         _require_identity(cluster, facts)
         before = cluster.api_server
         _take_credentials(cluster, credentials, facts)
-        _save(cluster, "api_server", "kubeconfig_ciphertext", "credential_expires_at", "kubernetes_version")
+        _save(
+            cluster, "api_server", "kubeconfig_ciphertext", "credential_expires_at", "kubernetes_version", "rights",
+            "rights_checked_at",
+        )  # fmt: skip
         _record(
             "cluster_rotate_kubeconfig",
             actor,
@@ -327,6 +334,8 @@ def _take_credentials(cluster: Cluster, credentials: Credentials, facts: Cluster
     cluster.kubeconfig_ciphertext = crypto.encrypt(credentials.dumps())
     cluster.credential_expires_at = credentials.expires_at
     cluster.kubernetes_version = facts.version
+    if facts.rights is not None:
+        rights_store(cluster, facts.rights, at=timezone.now())
 
 
 def _require_identity(cluster: Cluster, facts: ClusterFacts) -> None:

@@ -7,9 +7,11 @@ from datetime import datetime, timedelta
 
 from infra.evidence import PodEvidence
 from infra.models import Cluster, WatchTarget
+from infra.namespace_reading import NamespaceFacts
 from infra.services.changes import Changes, lock_changes
 from infra.watcher import spans
-from infra.watcher.items import Connected, Failed, Item, Listed, NodeSight, Seen, Unreadable
+from infra.watcher.items import Connected, Failed, Item, Listed, NodeSight, Seen, Sight, Unreadable
+from infra.watcher.namespaces import store_namespaces
 from infra.watcher.nodes import store_nodes
 from infra.watcher.pods import store_pods
 from infra.watcher.targets import Held, fenced
@@ -55,7 +57,7 @@ def commit(held: Held, items: Sequence[Item]) -> None:
 
 def _store(
     target: WatchTarget,
-    sights: Sequence[PodEvidence | NodeSight],
+    sights: Sequence[Sight],
     changes: Changes,
     listed: Listed | None = None,
     last_proof: datetime | None = None,
@@ -65,6 +67,9 @@ def _store(
     if target.resource == WatchTarget.Resource.PODS:
         pods = [sight for sight in sights if isinstance(sight, PodEvidence)]
         return store_pods(target.cluster, pods, changes, listed=uids, listed_at=at, last_proof=last_proof)
+    if target.resource == WatchTarget.Resource.NAMESPACES:
+        spaces = [sight for sight in sights if isinstance(sight, NamespaceFacts)]
+        return store_namespaces(target.cluster, spaces, changes, listed=uids, listed_at=at, last_proof=last_proof)
     nodes = [sight for sight in sights if isinstance(sight, NodeSight)]
     return store_nodes(target.cluster, nodes, changes, listed=uids, listed_at=at, last_proof=last_proof)
 

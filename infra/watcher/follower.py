@@ -11,10 +11,11 @@ from typing import Any, Protocol
 from infra.evidence import PodEvidence
 from infra.kube.errors import Gone, KubeError
 from infra.kube.watching import EventType, WatchEvent
+from infra.namespace_reading import read_namespace
 from infra.node_reading import read_node
 from infra.pod_reading import read_pod
 from infra.watcher.items import Connected, Failed, Item, Listed, NodeSight, Seen, Sight, Unreadable
-from infra.watcher.pods import concerns_us
+from infra.watcher.pods import concerns_us, cost_code_labels
 from infra.watcher.source import Source
 from infra.watcher.targets import Held
 from portal.kernel.clock import utcnow
@@ -164,8 +165,12 @@ class Follower:
         unwatched_since: datetime | None = None,
     ) -> Sight | None:
         if self.resource == "pods":
-            pod: PodEvidence = read_pod(thing, seen_at=seen_at, deleted=deleted, unwatched_since=unwatched_since)
+            pod: PodEvidence = read_pod(
+                thing, seen_at=seen_at, deleted=deleted, unwatched_since=unwatched_since, more_labels=cost_code_labels()
+            )
             return pod if concerns_us(pod) else None
+        if self.resource == "namespaces":
+            return read_namespace(thing, seen_at=seen_at, deleted=deleted, unwatched_since=unwatched_since)
         facts = read_node(thing)
         unknown = facts.ready is None and facts.has_cards and not deleted
         renewed = self._source.lease_renewed_at(facts.name) if unknown else None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from infra.evidence import PodEvidence
+from infra.namespace_reading import NamespaceFacts
 from infra.node_reading import NodeFacts
 
 
@@ -23,7 +24,7 @@ class NodeSight:
     lease_renewed_at: datetime | None = None
 
 
-Sight = PodEvidence | NodeSight
+Sight = PodEvidence | NodeSight | NamespaceFacts
 
 
 @dataclass(frozen=True, slots=True)

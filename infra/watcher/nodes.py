@@ -15,6 +15,7 @@ from infra.selectors.snapshot import unusable
 from infra.services.capacity import InService, capacity_set
 from infra.services.changes import Changes
 from infra.services.gpu_types import gpu_type_discover, pool_for, selector_labels
+from infra.services.health import health_rebooted, health_set, with_faults
 from infra.watcher.items import NodeSight
 from portal.kernel.workqueue import Mark
 
@@ -98,6 +99,7 @@ def _gone(row: Node, out_of_service: datetime, at: datetime, changes: Changes) -
         return False
     row.gone_at = at
     row.save(update_fields=["gone_at"])
+    health_set(row, (), at=at)
     Device.objects.filter(node=row, gone_at__isnull=True).update(gone_at=at)
     return capacity_set(row, None, at=out_of_service, changes=changes)
 
@@ -124,9 +126,12 @@ def _seen(
     row.cards, row.unavailable_cards = facts.cards, facts.unavailable
     row.unavailable_reason, row.mig_profile = facts.reason[:200], facts.mig_profile
     row.lease_renewed_at = sight.lease_renewed_at or row.lease_renewed_at
+    row.boot_id = facts.boot_id or row.boot_id
     row.resource_version, row.gone_at, row.digest = facts.resource_version, None, facts.digest
     row.save()
     _store_cards(cluster, row, facts, sight.seen_at)
+    health_set(row, facts.faults, at=sight.seen_at)
+    health_rebooted(row, at=sight.seen_at)
     state = InService(
         gpu_type.pk if gpu_type else None,
         facts.sharing,
@@ -136,6 +141,7 @@ def _seen(
         facts.reason[:200],
         facts.ready is None or (facts.ready is False and not fresh and _is_lost(row)),
     )
+    state = with_faults(row, state, [card.uuid for card in facts.registered if not card.healthy])
     at = _came(facts, sight.seen_at, last_proof) if fresh else _since(facts, was_ready, sight)
     return row, capacity_set(row, state, at=at, changes=changes)
 

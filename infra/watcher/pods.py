@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
+
 from infra.evidence import PodEvidence, merge, merge_all, missing
 from infra.holdings import dump_holds, held_by
 from infra.models import Cluster, PodObservation
@@ -14,6 +16,7 @@ from infra.names import LABEL_REPLICA, is_ours
 from infra.owners import Owned, replica_owners
 from infra.pod_reading import dump_evidence, load_evidence
 from infra.services.changes import Changes
+from infra.services.owner_links import fill_workload, links_read
 from portal.kernel.workqueue import Mark
 
 # Seeing the same again moves these; it is no change that anybody has to act on.
@@ -34,6 +37,11 @@ _FIELDS = (
     "gone_at",
     "gone_inferred_after",
     "resource_version",
+    "workload_kind",
+    "workload_name",
+    "workload_known",
+    "queue",
+    "label_cost_code",
     "first_seen_at",
     "changed_seq",
 )
@@ -42,6 +50,11 @@ _FIELDS = (
 def concerns_us(pod: PodEvidence) -> bool:
     """Whether the pod is kept: it asks for accelerators, or it is one of ours."""
     return pod.asks_for_gpus or is_ours(dict(pod.labels)) or claimed_replica(pod) is not None
+
+
+def cost_code_labels() -> frozenset[str]:
+    """The pod label that says a cost code, where one was configured."""
+    return frozenset(filter(None, [settings.AIF_COST_CODE_LABEL]))
 
 
 def claimed_replica(pod: PodEvidence) -> UUID | None:
@@ -95,6 +108,7 @@ def _write(
     changes: Changes,
     source: str,
 ) -> set[Mark]:
+    links = links_read(cluster.pk, {pod.owner.uid for pod in merged.values() if pod.owner})
     owned = replica_owners(
         cluster.pk,
         {(pod.namespace, replica) for pod in merged.values() if (replica := claimed_replica(pod)) is not None},
@@ -116,6 +130,7 @@ def _write(
             row.changed_seq = changes.draw()
             marks.add(Mark("metering", cluster.pk, cause="watch"))
         _fill(row, pod, evidence, owned)
+        fill_workload(row, pod, links)
         if row.replica_id is not None and row.changed_seq > changes.value:
             tenant_id = owned[pod.namespace, row.replica_id].tenant_id
             marks.add(Mark("replica", row.replica_id, cluster.pk, tenant_id, "watch"))
@@ -146,6 +161,7 @@ def _fill(
     row.ended_at = end.proved if end else None
     row.gone_at, row.gone_inferred_after = pod.gone_at, pod.gone_inferred_after
     row.resource_version, row.first_seen_at = str(pod.resource_version), pod.first_seen_at
+    row.label_cost_code = pod.label(settings.AIF_COST_CODE_LABEL) if settings.AIF_COST_CODE_LABEL else ""
 
 
 def live_pods(cluster_id: UUID) -> Sequence[tuple[str, str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from infra.models import Cluster
 from infra.watcher import targets
 from infra.watcher.follower import Follower
 from infra.watcher.inbox import Closed, Committers, Inbox
+from infra.watcher.namespaces import live_namespaces
 from infra.watcher.nodes import live_nodes
 from infra.watcher.pods import live_pods
 from infra.watcher.source import KubeSource, Source
@@ -28,6 +29,11 @@ from portal.kernel.scoping import system_scope
 logger = logging.getLogger(__name__)
 
 KIND = "watcher"
+_LIVE: dict[str, Callable[[UUID], Sequence[tuple[str, str, str]]]] = {
+    "pods": live_pods,
+    "nodes": live_nodes,
+    "namespaces": live_namespaces,
+}
 
 
 def kube_source(held: Held) -> Source:
@@ -72,8 +78,7 @@ class _Following(threading.Thread):
 
     def _live(self) -> list[tuple[str, str, str]]:
         try:
-            find = live_pods if self.held.resource == "pods" else live_nodes
-            return list(find(self.held.cluster_id))
+            return list(_LIVE[self.held.resource](self.held.cluster_id))
         finally:
             connection.close()
 

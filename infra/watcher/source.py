@@ -12,7 +12,7 @@ from infra.kube.reader import Page
 from infra.kube.watching import WatchEvent
 from portal.kernel.clock import parse_rfc3339
 
-_KINDS = {"pods": "Pod", "nodes": "Node"}
+_KINDS = {"pods": "Pod", "nodes": "Node", "namespaces": "Namespace"}
 LEASES = "kube-node-lease"
 
 

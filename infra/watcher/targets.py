@@ -16,7 +16,7 @@ from infra.models import Cluster, WatchSpan, WatchTarget
 from portal.kernel.scoping import system_scope
 
 LEASE = timedelta(seconds=30)
-RESOURCES = (WatchTarget.Resource.NODES, WatchTarget.Resource.PODS)
+RESOURCES = tuple(WatchTarget.Resource)
 
 
 class LeaseLost(Exception):

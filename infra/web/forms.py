@@ -24,6 +24,14 @@ def _pairs(text: str, field: str) -> dict[str, str]:
     return found
 
 
+class HiddenAgain(forms.Textarea):
+    """What was typed is not sent back with the page: it is a secret."""
+
+    def format_value(self, value: object) -> str:
+        """Empty, always."""
+        return ""
+
+
 class SiteForm(PortalForm):
     """A new site."""
 
@@ -77,6 +85,19 @@ class ConnectForm(ClusterDescription):
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self.fields["system_namespaces"].initial = " ".join(DEFAULT_SYSTEM_NAMESPACES)
+
+
+class PreflightForm(PortalForm):
+    """A kubeconfig to be checked. It is not shown again."""
+
+    mode = forms.ChoiceField(choices=Cluster.Mode.choices, initial=Cluster.Mode.OBSERVE, label="For mode")
+    kubeconfig = forms.CharField(
+        max_length=200_000,
+        strip=False,
+        label="Kubeconfig",
+        widget=HiddenAgain(attrs={"rows": 14, "class": "manifest", "autocomplete": "off", "spellcheck": "false"}),
+        help_text="It is used for this check alone: not stored, and not shown again.",
+    )
 
 
 class KubeconfigForm(PortalForm):

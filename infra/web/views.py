@@ -11,14 +11,19 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from infra.models import Cluster, GPUType, NamespaceClaim, Node, Site
+from infra.rights import RightsReport
 from infra.selectors.claims import unmapped_namespaces
 from infra.selectors.clusters import cluster_by_slug, cluster_list
+from infra.selectors.health import faults_now
+from infra.selectors.history import history_of
 from infra.selectors.inventory import left_on
 from infra.selectors.overview import live_pods_by_cluster, pool_figures
 from infra.services import clusters as services
 from infra.services.classes import inference_class_apply, inference_cluster_apply
 from infra.web.forms import AbandonForm, ClusterDescription, ConnectForm, KubeconfigForm, ManifestForm, SiteForm
+from infra.web.history import HistoryForm
 from infra.web.manifests import manifest_documents
+from infra.web.rights import rights_context
 from portal.kernel.actors import PLATFORM_ADMIN, Actor
 from portal.kernel.problems import Problem
 from portal.kernel.web import actor_of, platform_page
@@ -54,17 +59,22 @@ def clusters(request: HttpRequest) -> HttpResponse:
 @platform_page(PLATFORM_ADMIN)
 def connect(request: HttpRequest) -> HttpResponse:
     """Connect a cluster: it is asked for its version, its identity and our rights before anything is stored."""
-    form = ConnectForm(request.POST or None)
+    form = ConnectForm(request.POST or None, initial={"mode": request.GET.get("mode", Cluster.Mode.OBSERVE)})
+    report: RightsReport | None = None
     if request.method == "POST" and form.is_valid():
         try:
             cluster = services.cluster_connect(**form.cleaned_data, actor=_actor(request))
         except Problem as problem:
             form.add_problem(problem)
+            report = RightsReport.load(problem.extra.get("rights") or {})
         else:
             messages.success(request, f"{cluster.slug} is connected. Its nodes and pods appear within seconds.")
+            if cluster.mode == Cluster.Mode.OBSERVE:
+                return HttpResponseRedirect(reverse("billing:adoption", args=[cluster.slug]), status=303)
             return _to_cluster(cluster.slug)
     status = 422 if form.is_bound and form.errors else 200
-    return render(request, "infra/connect.html", {"form": form, "site_form": SiteForm(prefix="site")}, status=status)
+    context = {"form": form, "site_form": SiteForm(prefix="site"), **rights_context(report)}
+    return render(request, "infra/connect.html", context, status=status)
 
 
 @require_POST
@@ -107,6 +117,9 @@ def _cluster_page(request: HttpRequest, row: Cluster, status: int = 200, **more:
         "leftovers": left_on(row.pk) if row.abandoned_at else [],
         "may_change": _actor(request).is_platform(PLATFORM_ADMIN) and row.abandoned_at is None,
         "described": ClusterDescription(initial=described),
+        "faults": [] if row.abandoned_at else faults_now([row.pk]),
+        "history": history_of(row),
+        "history_form": HistoryForm(),
         "kubeconfig": KubeconfigForm(),
         "abandon": AbandonForm(),
         **more,

@@ -1,22 +1,37 @@
 """Who sends an API request: a bearer token, or a browser's session (which needs the CSRF token to change things)."""
 
+from dataclasses import dataclass
+
 from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication, get_authorization_header
 from rest_framework.exceptions import AuthenticationFailed, PermissionDenied
 from rest_framework.request import Request
 
-from portal.accounts import services, tokens
+from portal.accounts import ports, services, tokens
 from portal.accounts.models import ApiToken, User
 from portal.kernel import crypto
 from portal.kernel.actors import Actor, current_request
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+OURS = "aif_"
+"""How a token of ours begins; others are the identity provider's."""
+
+
+@dataclass(frozen=True)
+class ProviderToken:
+    """An access token of the identity provider: it acts as its person, through a client."""
+
+    user: User
+    client: str
 
 
 class TokenAuthentication(BaseAuthentication):
-    """``Authorization: Bearer aif_…``. Unknown, wrong, expired, revoked: one and the same 401."""
+    """``Authorization: Bearer aif_…``, or an access token of the identity provider (:mod:`portal.accounts.ports`).
 
-    def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
+    Unknown, wrong, expired, revoked: one and the same 401.
+    """
+
+    def authenticate(self, request: Request) -> tuple[User, ApiToken | ProviderToken] | None:
         """The token's person and the token; ``None`` if there is no such header.
 
         Raises:
@@ -27,6 +42,8 @@ class TokenAuthentication(BaseAuthentication):
         if not header or header[0].lower() != b"bearer":
             return None
         text = header[1].decode("latin-1") if len(header) == 2 else ""
+        if text and not text.startswith(OURS):
+            return self._of_provider(text)
         token = find_token(text)
         if token is None:
             raise AuthenticationFailed("The token is not valid: unknown, expired or revoked.")
@@ -35,6 +52,14 @@ class TokenAuthentication(BaseAuthentication):
             raise PermissionDenied(f"The token lacks the scope {needed}.")
         services.token_used(token)
         _set_actor(token_actor(token))
+        return token.user, token
+
+    def _of_provider(self, text: str) -> tuple[User, ProviderToken]:
+        found = ports.person_of_bearer(text)
+        if found is None:
+            raise AuthenticationFailed("The token is not valid: unknown, expired or revoked.")
+        token = ProviderToken(*found)
+        _set_actor(provider_actor(token))
         return token.user, token
 
     def authenticate_header(self, request: Request) -> str:
@@ -80,10 +105,24 @@ def token_actor(token: ApiToken) -> Actor:
     )
 
 
+def provider_actor(token: ProviderToken) -> Actor:
+    """The actor of a request with the identity provider's token: all that its person may do in a browser, but make
+    tokens."""
+    return Actor(
+        kind="token",
+        name=f"{token.user.username} (client {token.client})",
+        user_id=token.user.pk,
+        platform_role=token.user.platform_role,
+        scopes=tokens.SCOPES,
+    )
+
+
 def request_actor(request: Request) -> Actor:
     """The actor of an authenticated API request."""
     if isinstance(request.auth, ApiToken):
         return token_actor(request.auth)
+    if isinstance(request.auth, ProviderToken):
+        return provider_actor(request.auth)
     assert isinstance(request.user, User), "the view must require authentication"
     return services.user_actor(request.user)
 

@@ -22,7 +22,18 @@ def main(arguments: list[str] | None = None) -> int:
     up.add_argument("--data-dir", type=Path, default=argparse.SUPPRESS)
     up.add_argument("--port", type=int, default=None, help="of the web pages (default: 8000 or the next free one)")
     up.add_argument("--demo", action="store_true", help="with a simulated fleet and demonstration data")
-    up.add_argument("--clusters", choices=["simulator", "none"], default="simulator", help="of the demonstration")
+    up.add_argument(
+        "--clusters",
+        choices=["simulator", "real", "none"],
+        default="simulator",
+        help="of the demonstration; real: control planes, built from source",
+    )
+    up.add_argument(
+        "--sign-in",
+        choices=["local", "keycloak"],
+        default="local",
+        help="of the demonstration; keycloak: a real one beside it (needs Java 17, and Maven the first time)",
+    )
     down = commands.add_parser("down", help="end a running instance, and its database server")
     down.add_argument("--data-dir", type=Path, default=argparse.SUPPRESS)
     manage = commands.add_parser("manage", help="run manage.py against the instance's database")
@@ -30,7 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     instance = Instance((given.data_dir or default_data_folder()).absolute())
     if given.command == "up":
-        options = Options(instance.data, given.port, given.demo, given.clusters)
+        if given.sign_in != "local" and not given.demo:
+            parser.error("--sign-in keycloak is for the demonstration: add --demo, or see docs/sign-in.md.")
+        options = Options(instance.data, given.port, given.demo, given.clusters, given.sign_in)
         return Supervisor(options, instance).run()
     if given.command == "down":
         return _down(instance)

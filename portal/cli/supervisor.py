@@ -1,9 +1,9 @@
 """``python -m portal.cli up``: everything on one machine under one parent. No Django in this process.
 
-Order: simulator (demonstration; it gets ready while the rest is prepared) → PostgreSQL (started, or adopted) →
-migrations and static files → Valkey → web, and the seed beside it → worker, beat, watcher. The address is told when
-the seed is done and the pages answer. They are ended in reverse order. All but PostgreSQL die with this process,
-however it dies; PostgreSQL stays and the next start adopts it.
+Order: the fleet (demonstration: simulator or real control planes; it gets ready while the rest is prepared) →
+PostgreSQL (started, or adopted) → migrations and static files → Valkey → web, and the seed beside it → worker, beat,
+watcher. The address is told when the seed is done and the pages answer. They are ended in reverse order. All but
+PostgreSQL die with this process, however it dies; PostgreSQL stays and the next start adopts it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from portal.cli.fleets import FleetProgram, fleet_program
 from portal.cli.instance import DATABASE, ROOT, Instance
 from portal.cli.migrating import prepare
 from portal.cli.postgres import OWNER
 from portal.cli.processes import Child, Identity
+from portal.cli.signin import READY_SECONDS, KeycloakProgram
 
 HEALTHY_SECONDS = 180
 RESTART_PAUSES = (1, 2, 5, 10, 30)
@@ -45,6 +47,7 @@ class Options:
     port: int | None = None
     demo: bool = False
     clusters: str = "simulator"
+    sign_in: str = "local"
 
 
 @dataclass
@@ -56,6 +59,8 @@ class Part:
     env: dict[str, str]
     patience: float = 10.0
     on_parent_death: int = signal.SIGKILL
+    facts: bool = False
+    """Whether its first JSON line tells where the fleet is."""
     child: Child | None = None
     restarts: int = 0
     restart_at: float | None = None
@@ -101,8 +106,13 @@ class Supervisor:
         began = time.monotonic()
         self.port = _choose_port(self.options.port)
         env = self.instance.environment(port=self.port, demo=self.options.demo)
-        if self._simulated:
-            self._launch(self._simulator_part(env))
+        fleet = fleet_program(self.options.clusters, self.instance.data, self.port) if self.options.demo else None
+        if fleet is not None:
+            self._launch(self._fleet_part(fleet, env))
+        sign_in = KeycloakProgram.of(self.instance.private, self.port) if self.options.sign_in == "keycloak" else None
+        if sign_in is not None:
+            env |= sign_in.settings
+            self._launch(Part("keycloak", sign_in.command, env, patience=30, on_parent_death=signal.SIGTERM))
         postgres = self.instance.postgres
         adopted = postgres.pid() is not None
         postgres.ensure_running()
@@ -114,35 +124,47 @@ class Supervisor:
         _wait_for(self.instance.broker_socket.exists, 20, "Valkey does not open its socket", self._check_stop)
         web, *others = self.portal_parts(env)
         self._launch(web)  # loading its modules takes as long as the seed
-        logins = self._seed(env) if self.options.demo else []
+        logins = self._seed(env, fleet, sign_in) if self.options.demo else []
         for part in others:
             self._launch(part)
         try:
             _wait_for(self._healthy, HEALTHY_SECONDS, "the portal does not get ready", self._check_stop)
+            if sign_in is not None:
+                _wait_for(sign_in.ready, READY_SECONDS, "Keycloak does not get ready", self._check_stop)
         except StartError as error:
             raise StartError(f"{error} Its last answer: {self._last_answer}") from None
         self._announce(logins, time.monotonic() - began)
 
-    @property
-    def _simulated(self) -> bool:
-        return self.options.demo and self.options.clusters == "simulator"
-
-    def _simulator_part(self, env: dict[str, str]) -> Part:
-        state = self.instance.data / "simulator"
-        state.mkdir(exist_ok=True, mode=0o700)
-        command = [sys.executable, "-m", "simulator", "--state-dir", str(state), "--port-base", str(self.port + 100)]
+    def _fleet_part(self, fleet: FleetProgram, env: dict[str, str]) -> Part:
+        """The fleet's program; what it needs built is built first."""
+        fleet.state.mkdir(exist_ok=True, mode=0o700)
         bare = {name: value for name, value in env.items() if not name.startswith(("AIF_", "DJANGO_"))}
-        return Part("simulator", command, bare, on_parent_death=signal.SIGTERM)
+        if fleet.before:
+            before = Child(fleet.name, fleet.before, env=bare, cwd=ROOT, say=self._say)
+            while before.running():
+                if self.stopping.wait(0.2):
+                    before.stop(5)
+            self._check_stop()
+            if before.process.returncode != 0:
+                raise StartError(f"The {fleet.name} can't be prepared; see the lines above.")
+        return Part(
+            fleet.name, fleet.command, bare, patience=fleet.patience, on_parent_death=signal.SIGTERM, facts=True
+        )
 
-    def _seed(self, env: dict[str, str]) -> list[dict[str, str]]:
+    def _seed(
+        self, env: dict[str, str], fleet: FleetProgram | None, sign_in: KeycloakProgram | None
+    ) -> list[dict[str, str]]:
         """Seed the demonstration; the logins that the seed tells of."""
-        fleet: list[str] = []
-        if self._simulated:
-            _wait_for(self._ready.is_set, 60, "the simulator does not say that it is ready", self._check_stop)
-            facts = self.instance.private / "simulator.json"
+        found_fleet: list[str] = []
+        if fleet is not None:
+            complaint = f"the {fleet.name} part does not say that it is ready"
+            _wait_for(self._ready.is_set, fleet.ready_seconds, complaint, self._check_stop)
+            facts = self.instance.private / "fleet.json"
             facts.write_text(json.dumps(self._ready_line))
-            fleet = ["--simulator", str(facts)]
-        for line in reversed(self._manage(env, "demo_seed", *fleet).splitlines()):
+            found_fleet = ["--fleet", str(facts)]
+        if sign_in is not None:
+            found_fleet += ["--sign-in", str(sign_in.file)]
+        for line in reversed(self._manage(env, "demo_seed", *found_fleet).splitlines()):
             if line.startswith("{"):
                 found: list[dict[str, str]] = json.loads(line).get("logins", [])
                 return found
@@ -194,7 +216,7 @@ class Supervisor:
         self._check_stop()
         if part not in self.parts:
             self.parts.append(part)
-        observer = self._simulator_line if part.name == "simulator" else None
+        observer = self._fleet_line if part.facts else None
         part.child = Child(
             part.name, part.command, env=part.env, cwd=ROOT, say=self._say,
             on_parent_death=part.on_parent_death, on_line=observer,
@@ -202,7 +224,7 @@ class Supervisor:
         part.restart_at = None
         self._write_state()
 
-    def _simulator_line(self, line: str) -> bool:
+    def _fleet_line(self, line: str) -> bool:
         if self._ready.is_set() or not line.startswith("{"):
             return False
         try:

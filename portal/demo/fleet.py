@@ -8,8 +8,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from infra.kube.client import KubeClient
-from infra.models import Cluster, Site
+from infra.models import Cluster, ClusterEndpoint, Site
 from infra.services.clusters import cluster_connect, cluster_rotate_kubeconfig
+from infra.services.endpoints import endpoint_set
 from infra.watcher import targets
 from infra.watcher.commit import commit
 from infra.watcher.follower import Follower
@@ -32,16 +33,19 @@ def clusters_ensure(fleet: Mapping[str, Mapping[str, Any]], actor: Actor) -> dic
     """Connect what is new; where a cluster moved to another port, give it its new kubeconfig.
 
     Args:
-        fleet: name → ``{"kubeconfig": path, "observe_kubeconfig": path, "server": address}``.
+        fleet: name → ``{"kubeconfig": path, "observe_kubeconfig": path, "server": address}``, and where there
+            are any ``"manage_kubeconfig"`` and ``"prometheus"`` (an address).
     """
 
     def ensure(name: str) -> Cluster:
         facts, mode = fleet[name], MODES.get(name, Cluster.Mode.MANAGE)
-        path = facts["observe_kubeconfig"] if mode == Cluster.Mode.OBSERVE else facts["kubeconfig"]
+        role = "observe" if mode == Cluster.Mode.OBSERVE else "manage"
+        # A real control plane has service accounts with our two roles; the simulator's other user may do everything.
+        path = facts.get(f"{role}_kubeconfig") or facts["kubeconfig"]
         kubeconfig = Path(path).read_text()
         cluster = Cluster.objects.filter(slug=name).first()
         if cluster is None:
-            return cluster_connect(
+            cluster = cluster_connect(
                 slug=name,
                 site=Site.objects.get(slug=site_of(name)),
                 mode=mode,
@@ -50,11 +54,20 @@ def clusters_ensure(fleet: Mapping[str, Mapping[str, Any]], actor: Actor) -> dic
                 system_namespaces=SYSTEM_NAMESPACES,
                 actor=actor,
             )
-        if urlsplit(cluster.api_server).netloc != urlsplit(facts["server"]).netloc:
-            return cluster_rotate_kubeconfig(cluster=cluster, kubeconfig=kubeconfig, actor=actor)
+        elif urlsplit(cluster.api_server).netloc != urlsplit(facts["server"]).netloc:
+            cluster = cluster_rotate_kubeconfig(cluster=cluster, kubeconfig=kubeconfig, actor=actor)
+        _prometheus_ensure(cluster, facts.get("prometheus") or "", actor)
         return cluster
 
     return dict(zip(fleet, side_by_side(ensure, fleet), strict=True))
+
+
+def _prometheus_ensure(cluster: Cluster, url: str, actor: Actor) -> None:
+    """One Prometheus tells of all clusters, by their label ``cluster``; none where the fleet has none."""
+    role = ClusterEndpoint.Role.METRICS
+    if not url or ClusterEndpoint.objects.filter(cluster=cluster, role=role, url=url).exists():
+        return
+    endpoint_set(cluster=cluster, role=role, url=url, matchers={"cluster": cluster.slug}, actor=actor)
 
 
 class _Sink:

@@ -45,10 +45,13 @@ def admin() -> Actor:
     return Actor(kind="user", name=user.username, user_id=user.pk, platform_role=user.platform_role)
 
 
-def people_ensure(logins: Path | None) -> list[dict[str, str]]:
+def people_ensure(logins: Path | None, *, roles: bool = True) -> list[dict[str, str]]:
     """The users, with passwords made at random and kept in ``logins`` (readable by us alone) to be told again.
 
     Without a file the passwords are told this once.
+
+    Args:
+        roles: False: nobody but the platform-admin, who makes all this, gets a platform role by hand.
     """
     known: dict[str, str] = json.loads(logins.read_text()) if logins is not None and logins.exists() else {}
     users = {user.username: user for user in User.objects.filter(username__in=PEOPLE)}
@@ -58,7 +61,7 @@ def people_ensure(logins: Path | None) -> list[dict[str, str]]:
     def give_password(name: str) -> None:
         user = users.get(name)
         if user is None:
-            role = PEOPLE[name][0]
+            role = PEOPLE[name][0] if roles or name == "platform-admin" else ""
             user_create(username=name, password=known[name], platform_role=role, actor=Actor.system("demonstration"))
         else:
             user.set_password(known[name])
@@ -72,8 +75,8 @@ def people_ensure(logins: Path | None) -> list[dict[str, str]]:
     return [{"username": name, "password": known[name], "about": about} for name, (_, _, about) in PEOPLE.items()]
 
 
-def teams_ensure(actor: Actor) -> dict[str, Tenant]:
-    """Sites, zone, tenants and members."""
+def teams_ensure(actor: Actor, *, members: bool = True) -> dict[str, Tenant]:
+    """Sites, zone, tenants, and (unless groups make them) members."""
     for slug, name in SITES.items():
         if not Site.objects.filter(slug=slug).exists():
             site_create(slug=slug, name=name, actor=actor)
@@ -89,7 +92,7 @@ def teams_ensure(actor: Actor) -> dict[str, Tenant]:
             actor=actor,
         )
     for username, (_, membership, _) in PEOPLE.items():
-        if membership is not None:
+        if members and membership is not None:
             member_set(tenant=found[membership[0]], username=username, role=membership[1], actor=actor)
     return found
 

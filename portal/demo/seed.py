@@ -19,6 +19,8 @@ from infra.models.hardware import SharingMode
 from infra.services.claims import namespace_claim_set
 from portal.demo.fleet import clusters_ensure, list_once
 from portal.demo.history import history_tell
+from portal.demo.identities import Identities
+from portal.demo.opencost import opencost_ensure
 from portal.demo.parallel import side_by_side
 from portal.demo.people import admin, people_ensure, quotas_ensure, teams_ensure
 from portal.kernel.actors import Actor
@@ -44,11 +46,19 @@ PRICES = {
 LATER_PRICE = ("L4", SharingMode.WHOLE, "", "0.55")
 
 
-def seed(fleet: Mapping[str, Mapping[str, Any]], logins: Path | None) -> list[dict[str, str]]:
-    """Make or complete the demonstration; the logins to tell."""
-    people = people_ensure(logins)
+def seed(
+    fleet: Mapping[str, Mapping[str, Any]], logins: Path | None, identities: Identities | None = None
+) -> list[dict[str, str]]:
+    """Make or complete the demonstration; the logins to tell.
+
+    Args:
+        identities: who is who at the identity provider, where people sign in there: their groups give the roles then.
+    """
+    people = people_ensure(logins, roles=identities is None)
     actor = admin()
-    tenants = teams_ensure(actor)
+    tenants = teams_ensure(actor, members=identities is None)
+    if identities is not None:
+        identities.ensure(tenants, actor)
     clusters = clusters_ensure(fleet, actor)
     issuer = issuer_ensure(actor=actor, slug="ai-factory", name="AI Factory", currency="EUR", grace_hours=1)
     if clusters and not BillingPeriod.objects.filter(state=BillingPeriod.State.CLOSED).exists():
@@ -79,6 +89,7 @@ def _past(tenants: dict[str, Tenant], clusters: dict[str, Cluster], issuer: Issu
             pass
 
     side_by_side(tell, clusters)
+    opencost_ensure(clusters, last_month.start, now, actor)
     periods_ensure(issuer)
     period = BillingPeriod.objects.get(issuer=issuer, starts_at=last_month.start)
     try:

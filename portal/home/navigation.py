@@ -43,10 +43,14 @@ PLATFORM: list[tuple[str, str, tuple[str, ...]]] = [
     ("Overview", "home:platform", ()),
     ("Clusters", "infra:clusters", ()),
     ("Tenants and quotas", "tenants:platform-tenants", ()),
+    ("Groups and roles", "tenants:mappings", ()),
     ("Rate card", "billing:rates", ()),
     ("Bills", "billing:platform-bills", ()),
-    ("Where the hours go", "billing:conservation", ()),
+    ("Where the hours go", "billing:hours", ()),
+    ("Beside OpenCost", "billing:opencost", ()),
+    ("Health", "infra:health", ()),
     ("Namespaces", "tenants:namespaces", ()),
+    ("Namespaces by cost", "billing:namespaces", ()),
     ("Work queue", "home:work", ()),
     ("Audit", "home:audit", (PLATFORM_VIEWER,)),
 ]
@@ -75,9 +79,8 @@ def navigation(request: HttpRequest) -> dict[str, Any]:
     if actor.is_platform():
         links = [_link(request, title, name) for title, name, roles in PLATFORM if actor.is_platform(*roles)]
         sections.append(Section("Platform", [link for link in links if link is not None]))
-    account = _link(request, "API tokens", "accounts:tokens")
-    if account is not None:
-        sections.append(Section("Account", [account]))
+    account = [_link(request, "Your roles", "accounts:roles"), _link(request, "API tokens", "accounts:tokens")]
+    sections.append(Section("Account", [link for link in account if link is not None]))
     return {"nav_sections": sections}
 
 

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 from infra.models import Cluster
 from infra.selectors.claims import unmapped_namespaces
 from infra.selectors.clusters import cluster_list
+from infra.selectors.health import faults_now
 from infra.selectors.overview import pool_figures
 from portal.kernel import audit as trail
 from portal.kernel import workqueue
@@ -61,7 +62,9 @@ def _attention(clusters: list[Cluster]) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for cluster in clusters:
         address = reverse("infra:cluster", args=[cluster.slug])
-        for kind in ("Reachable", "CredentialsValid", "PodsWatched", "NodesWatched"):
+        for kind in (
+            "Reachable", "CredentialsValid", "RightsComplete", "PodsWatched", "NodesWatched", "NamespacesWatched",
+        ):  # fmt: skip
             condition = get_condition(cluster.conditions, kind)
             if condition is not None and condition.status == "False":
                 found.append((f"{cluster.slug}: {condition.message or condition.reason}", address))
@@ -75,6 +78,7 @@ def _attention(clusters: list[Cluster]) -> list[tuple[str, str]]:
         for row in unmapped_namespaces(clusters)[:5]
         if row.live
     ]
+    found += [(fault.sentence, reverse("infra:health")) for fault in faults_now([one.pk for one in clusters], 8)]
     stalled = WorkItem.objects.filter(stalled_at__isnull=False).count()
     if stalled:
         found.append((f"{stalled} items of the work queue fail again and again.", reverse("home:work")))

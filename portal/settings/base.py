@@ -5,6 +5,7 @@ from typing import Any
 
 from csp.constants import NONCE, NONE, SELF
 
+from infra.health import CREDITED, WITHHELD, class_names, parse_classes
 from portal.settings import env
 
 BASE_DIR = Path(__file__).resolve().parents[2]
@@ -46,6 +47,47 @@ AIF_WATCH_SETTLE_SECONDS = env.number("AIF_WATCH_SETTLE_SECONDS", 60)
 """How long after an instant a kubelet may still report what happened then; an hour is final only behind it."""
 AIF_STARTING_MINUTES = env.number("AIF_STARTING_MINUTES", 10)
 """How long the platform carries a pod that was bound to a node and has not started yet."""
+AIF_HISTORY_DAYS = env.number("AIF_HISTORY_DAYS", 400, least=1)
+"""How many days before the watch's begin a cluster's history is looked for in its Prometheus."""
+AIF_HISTORY_QUERIES_PER_MINUTE = env.number("AIF_HISTORY_QUERIES_PER_MINUTE", 60, least=1)
+"""How many questions a minute a run through a cluster's history may ask."""
+AIF_OPENCOST_RAW_DAYS = env.number("AIF_OPENCOST_RAW_DAYS", 30)
+"""For how many days the bodies of OpenCost's answers are kept; what was read of them stays."""
+AIF_NAMESPACE_LABELS = env.words("AIF_NAMESPACE_LABELS", ("team", "tenant", "cost-center", "app.kubernetes.io/part-of"))
+"""Labels of namespaces that are kept, beside those that a rule names; others are not stored."""
+AIF_COST_CODE_LABEL = env.text("AIF_COST_CODE_LABEL")
+"""The label of a pod or a namespace whose value is a cost code; empty: labels say nothing about cost codes."""
+# Sign-in through an identity provider (docs/sign-in.md). Off while AIF_OIDC_ISSUER is not set.
+AIF_OIDC_ISSUER = env.text("AIF_OIDC_ISSUER").rstrip("/")
+"""The issuer as browsers know it, and as ``iss`` of its tokens: ``https://sso.example.com/realms/ai-factory``."""
+AIF_OIDC_CLIENT_ID = env.text("AIF_OIDC_CLIENT_ID")
+AIF_OIDC_CLIENT_SECRET = env.text("AIF_OIDC_CLIENT_SECRET")
+AIF_OIDC_BACKCHANNEL_URL = env.text("AIF_OIDC_BACKCHANNEL_URL").rstrip("/") or AIF_OIDC_ISSUER
+"""The issuer as this process reaches it; by default the issuer itself."""
+AIF_OIDC_NAME = env.text("AIF_OIDC_NAME", "single sign-on")
+"""What the button says: *Sign in with …*."""
+AIF_OIDC_SCOPES = env.text("AIF_OIDC_SCOPES", "openid profile email")
+AIF_OIDC_REQUIRED_ROLE = env.text("AIF_OIDC_REQUIRED_ROLE")
+"""A realm role without which nobody gets in; empty: anybody of the realm does, and sees what the mappings give."""
+AIF_OIDC_API_AUDIENCE = env.text("AIF_OIDC_API_AUDIENCE")
+"""The audience that access tokens for the REST API carry; empty: such tokens are not accepted."""
+AIF_OIDC_CLI_CLIENTS = env.words("AIF_OIDC_CLI_CLIENTS")
+"""Clients (``azp``) whose access tokens the REST API accepts."""
+AIF_OIDC_REFRESH_SECONDS = env.number("AIF_OIDC_REFRESH_SECONDS", 900, least=30)
+AIF_OIDC_PRIVILEGED_REFRESH_SECONDS = env.number("AIF_OIDC_PRIVILEGED_REFRESH_SECONDS", 300, least=30)
+"""How often a session's person is asked after at the identity provider; the second for platform roles."""
+AIF_OIDC_IDLE_SECONDS = env.number("AIF_OIDC_IDLE_SECONDS", 3600, least=60)
+"""A session in which nobody did anything for so long ends; pages that load themselves do not count."""
+AIF_OIDC_OUTAGE_SECONDS = env.number("AIF_OIDC_OUTAGE_SECONDS", 600)
+"""How long sessions go on unchecked while the identity provider does not answer."""
+# Faults: classes of single XIDs (94:reset), and what a class does.
+AIF_HEALTH_XIDS = parse_classes(env.words("AIF_HEALTH_XIDS"))
+AIF_HEALTH_WITHHELD = class_names(env.words("AIF_HEALTH_WITHHELD"), WITHHELD)
+AIF_HEALTH_CREDITED = class_names(env.words("AIF_HEALTH_CREDITED"), CREDITED)
+# A restart so many minutes after a fault of its node is the fault's.
+AIF_FAULT_RESTART_MINUTES = env.number("AIF_FAULT_RESTART_MINUTES", 10, least=1)
+# Up to this amount (in the issuer's currency) a fault is credited without asking anybody.
+AIF_FAULT_CREDIT_LIMIT = env.number("AIF_FAULT_CREDIT_LIMIT", 100)
 AIF_DEMO = env.flag("AIF_DEMO")
 """A demonstration: pages say so, and `demo_seed` may run."""
 
@@ -89,6 +131,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "portal.auth.oidc.middleware.SessionRefreshMiddleware",
     "portal.kernel.middleware.ActorMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -124,7 +167,21 @@ TEMPLATES: list[dict[str, Any]] = [
 ]
 
 # -- people ------------------------------------------------------------------------------------------------
-AUTHENTICATION_BACKENDS = ["portal.accounts.backends.LocalBackend"]
+AUTHENTICATION_BACKENDS = ["portal.accounts.backends.LocalBackend", "portal.auth.oidc.backend.OidcBackend"]
+# What the library reads by itself; endpoints and keys come from the issuer's discovery document (portal.auth.oidc).
+OIDC_RP_CLIENT_ID = AIF_OIDC_CLIENT_ID
+OIDC_RP_CLIENT_SECRET = AIF_OIDC_CLIENT_SECRET
+OIDC_RP_SCOPES = AIF_OIDC_SCOPES
+OIDC_RP_SIGN_ALGO = "RS256"
+OIDC_USE_PKCE = True
+OIDC_PKCE_CODE_CHALLENGE_METHOD = "S256"
+OIDC_USE_NONCE = True
+OIDC_STATE_SIZE = OIDC_NONCE_SIZE = 32
+OIDC_TIMEOUT = 5
+OIDC_ALLOW_UNSECURED_JWT = False
+OIDC_STORE_ACCESS_TOKEN = OIDC_STORE_ID_TOKEN = False
+OIDC_AUTHENTICATION_CALLBACK_URL = "auth:oidc-callback"
+LOGIN_REDIRECT_URL_FAILURE = "auth:login"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
@@ -170,7 +227,7 @@ CONTENT_SECURITY_POLICY: dict[str, Any] = {
         "frame-ancestors": [NONE],
         "base-uri": [NONE],
         # The identity provider must be allowed, or the redirect after POST /logout dies in the browser.
-        "form-action": [SELF, *env.words("AIF_FORM_ACTIONS")],
+        "form-action": [SELF, *env.origins(AIF_OIDC_ISSUER), *env.words("AIF_FORM_ACTIONS")],
     }
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024 * 1024
@@ -225,12 +282,16 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     ],
     "ENUM_NAME_OVERRIDES": {
         "IssuerKindEnum": "billing.models.rates.Issuer.Kind",
+        "ClaimRuleKindEnum": "infra.models.adoption.ClaimRule.Kind",
         "BillLineKindEnum": "billing.models.bills.BillLine.Kind",
+        "MemberRoleEnum": "tenants.models.Member.Role",
         "PeriodStateEnum": "billing.models.bills.BillingPeriod.State",
         "OpenLineStateEnum": "billing.api.serializers.OPEN_STATES",
         "RateSourceEnum": "billing.models.rates.Rate.Source",
         "RateResourceEnum": "billing.models.rates.Rate.Resource",
         "TenantStateEnum": "tenants.models.Tenant.State",
+        "EndpointRoleEnum": "infra.models.endpoints.ClusterEndpoint.Role",
+        "EvidenceSourceEnum": "infra.models.evidence.EvidenceSource",
     },
 }
 

@@ -55,6 +55,12 @@ def words(name: str, default: tuple[str, ...] = ()) -> list[str]:
     return [word.strip() for word in value.split(",") if word.strip()] if value else list(default)
 
 
+def origins(*addresses: str) -> list[str]:
+    """Scheme, host and port of each address that is set: ``https://sso.example.com``."""
+    parts = [urlsplit(address) for address in addresses if address]
+    return [f"{part.scheme}://{part.netloc}" for part in parts]
+
+
 def database(name: str, what: str) -> dict[str, Any]:
     """Django's ``DATABASES`` entry from ``postgresql://user:password@host:port/name?host=/socket/folder``.
 

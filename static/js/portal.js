@@ -27,6 +27,18 @@
     }
   });
 
+  // Signing in again in another tab changes the token against forged requests: a form that waited takes the new one.
+  const token = () => { const found = document.cookie.match(/(?:^|; )aif_csrf=([^;]+)/); return found ? found[1] : ""; };
+  document.addEventListener("submit", (event) => {
+    const field = event.target.querySelector("input[name=csrfmiddlewaretoken]");
+    if (field && token()) { field.value = token(); }
+  }, true);
+  document.addEventListener("htmx:configRequest", (event) => {
+    if (!token()) { return; }
+    event.detail.headers["X-CSRFToken"] = token();
+    if (event.detail.parameters.csrfmiddlewaretoken) { event.detail.parameters.csrfmiddlewaretoken = token(); }
+  });
+
   // A form is sent once. (The server sees to it too: this only saves the wait.)
   document.addEventListener("submit", (event) => {
     const form = event.target;
@@ -79,14 +91,20 @@
     if (bad) { bad.focus(); }
   });
 
-  // A validation error (422) is an answer to show, not to drop; so is the news that what was watched is gone.
+  // A validation error (422) is an answer to show, not to drop; so is the news that the session is over (401, which only
+  // comes for a change), and that what was watched is gone.
   document.addEventListener("htmx:beforeSwap", (event) => {
     const status = event.detail.xhr.status;
     const watched = event.detail.requestConfig.elt.hasAttribute("data-poll");
-    if (status === 422 || (status === 404 && watched)) {
+    if (status === 401 || status === 422 || (status === 404 && watched)) {
       event.detail.shouldSwap = true;
       event.detail.isError = false;
     }
+  });
+
+  // A request that nobody made says so: it does not keep a session alive.
+  document.addEventListener("htmx:configRequest", (event) => {
+    if (event.detail.elt.hasAttribute("data-poll")) { event.detail.headers["X-Poll"] = "1"; }
   });
 
   // No polling while nobody looks.

@@ -2,11 +2,13 @@
 
 from django.urls import path
 
-from tenants.api import deployments, views
+from tenants.api import deployments, mappings, views
 
 urlpatterns = [
     path("zones", views.ZonesView.as_view(), name="api-zones"),
     path("audit", views.PlatformAuditView.as_view(), name="api-audit"),
+    path("group-mappings", mappings.GroupMappingsView.as_view(), name="api-group-mappings"),
+    path("group-mappings/<uuid:mapping_id>", mappings.GroupMappingView.as_view(), name="api-group-mapping"),
     path("tenants", views.TenantsView.as_view(), name="api-tenants"),
     path("tenants/<slug:tenant>", views.TenantView.as_view(), name="api-tenant"),
     path("tenants/<slug:tenant>/state", views.TenantStateView.as_view(), name="api-tenant-state"),

@@ -17,12 +17,15 @@ from portal.kernel.conditions import Condition, set_condition
 from portal.kernel.scoping import system_scope
 from portal.kernel.workqueue import Claimed, Done, Outcome, RetryAfter, register
 from tenants import waiting
+from tenants.asks import Ask, asks_of
 from tenants.failpoints import reached
+from tenants.manifest.asking import engine_specs
 from tenants.models import ModelDeployment, ModelReplica, Tenant
 from tenants.planning import Planned, plan_deployment
 from tenants.rollout import ReplicaState, Step, next_step
 from tenants.services import placing
 from tenants.services.allotments import QuotaExceeded
+from tenants.services.waits import waits_end, waits_set
 from tenants.status import Status, overall
 from tenants.stored import manifest_of, replica_manifest, replica_spec, same_shape
 
@@ -63,6 +66,7 @@ class Decision:
     short_reason: str = ""
     short: str = ""
     explanation: list[dict[str, Any]] = field(default_factory=list)
+    refused: Placement | None = None  # found a place that the quota did not hold when it was to be taken
 
 
 def _stalled(item: Claimed, message: str) -> None:
@@ -116,8 +120,10 @@ def _delete(item: Claimed, view: View) -> Outcome:
             message = next((one.message for one in view.replicas if one.deleting_at is not None and one.message), "")
             values = {"waiting": f"Waits for {left} to end. {message}".strip(), "waiting_since": None}
             placing.deployment_status(view.deployment, values, None)
+            waits_end(view.deployment)
         else:
             placing.deployment_ended(view.deployment)
+            waits_end(view.deployment)
     reached("deployment-deleted")
     return Done()  # the end of each replica marks the deployment again
 
@@ -140,6 +146,8 @@ def _bring(item: Claimed, view: View) -> Outcome:
     values = _values(fresh.deployment, decision, status, utcnow())
     with item.fenced():
         placing.deployment_status(fresh.deployment, values, _event(fresh.deployment, decision))
+        if decision.short or fresh.deployment.waiting_since is not None:
+            waits_set(fresh.deployment, _asks(fresh.deployment, decision))
     reached("deployment-recorded")
     if decision.short:
         # What was freed between the plan and now woke nobody: that this waits was not written down yet.
@@ -233,6 +241,7 @@ def _act(item: Claimed, view: View, decision: Decision) -> None:
         except QuotaExceeded as error:
             # Not planned again: the next plan would see the same quota. Nothing more of it fits either.
             decision.short_reason, decision.short = waiting.QUOTA_EXCEEDED, str(error)
+            decision.refused = placement
             # It may be that parts elsewhere are larger than what is held there; as they shrink, this is woken.
             with item.fenced():
                 placing.parts_settle(deployment.tenant_id)
@@ -245,6 +254,18 @@ def _act(item: Claimed, view: View, decision: Decision) -> None:
         with item.fenced():
             sentence = "Its devices change: it ends here and is placed anew."
             placing.replicas_end(deployment, {decision.step.replace: sentence}, "Replaced")
+
+
+def _asks(deployment: ModelDeployment, decision: Decision) -> tuple[Ask, ...]:
+    """What it has no place for now: the evidence that cards were waited for."""
+    return asks_of(
+        decision.planned.plan,
+        decision.planned.snapshot,
+        engine_specs(manifest_of(deployment)),
+        zone=str(deployment.tenant.zone_id),
+        reason=decision.short_reason,
+        refused=decision.refused,
+    )
 
 
 def _status(view: View, decision: Decision) -> Status:

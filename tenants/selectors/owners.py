@@ -26,3 +26,8 @@ def replica_owners(cluster_id: UUID, claims: Collection[tuple[str, UUID]]) -> Ma
 def zones_of_tenants(tenant_ids: Collection[UUID]) -> Mapping[UUID, UUID]:
     """See :class:`infra.owners.ZoneOfTenants`. One query."""
     return dict(Tenant.objects.filter(pk__in=tenant_ids).values_list("pk", "zone_id"))
+
+
+def tenants_by_slug(slugs: Collection[str]) -> Mapping[str, UUID]:
+    """See :class:`infra.owners.TenantsBySlug`. One query."""
+    return dict(Tenant.objects.filter(slug__in=slugs).values_list("slug", "pk"))

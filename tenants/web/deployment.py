@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import timedelta
 from typing import Any
 
 from django.contrib import messages
@@ -11,7 +12,9 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
-from portal.kernel.clock import utcnow
+from infra.selectors.health import told_of_deployment
+from infra.selectors.telemetry import use_of_deployment
+from portal.kernel.clock import HOUR, hour_start, utcnow
 from portal.kernel.problems import NotFound, Problem
 from portal.kernel.scoping import tenant_scope
 from portal.kernel.submission import FIELD, new_token, submit_once, token_of
@@ -27,6 +30,8 @@ from tenants.web.figures import replica_lines
 from tenants.web.forms import DeleteForm
 from tenants.web.pages import TeamRequest, team_page, team_render
 
+FAULTS_SHOWN = timedelta(days=7)
+"""How long a fault of a card stays on the page of the deployment that held it."""
 LIVE = "tenants/partials/live.html"
 
 
@@ -70,6 +75,8 @@ def _live(tenant: Tenant, name: str) -> dict[str, Any]:
             "deployment": detail.deployment,
             "replicas": replica_lines(detail.replicas),
             "events": detail.events,
+            "faults": told_of_deployment(detail.deployment.pk, utcnow() - FAULTS_SHOWN),
+            "use": use_of_deployment(detail.deployment.pk, hour_start(utcnow()) - 24 * HOUR, utcnow()),
             "cost": cost_per_hour(held, utcnow()) if held else None,
             "settled": detail.deployment.observed_generation >= detail.deployment.generation,
         },

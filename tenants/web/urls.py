@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from tenants.web import audit, changes, deploying, deployment, home, listing, members, platform, quota
+from tenants.web import audit, changes, deploying, deployment, home, listing, mappings, members, platform, quota
 
 app_name = "tenants"
 urlpatterns = [
@@ -31,6 +31,8 @@ urlpatterns = [
     path("platform/tenants/<slug:slug>/state", platform.set_state, name="platform-tenant-state"),
     path("platform/tenants/<slug:slug>/quota", platform.set_quota, name="platform-tenant-quota"),
     path("platform/tenants/<slug:slug>/members", platform.add_member, name="platform-tenant-member"),
+    path("platform/groups/", mappings.mappings, name="mappings"),
+    path("platform/groups/<uuid:mapping_id>/remove", mappings.remove, name="mapping-remove"),
     path("platform/namespaces/", platform.namespaces, name="namespaces"),
     path("platform/namespaces/<uuid:claim_id>/end", platform.end_claim, name="claim-end"),
 ]

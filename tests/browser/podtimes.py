@@ -11,7 +11,7 @@ from typing import Any
 import urllib3
 import yaml
 
-from tests.support.simulator import SimulatedCluster
+from tests.support.served import ServedCluster
 
 
 class PodTimes(threading.Thread):
@@ -20,7 +20,7 @@ class PodTimes(threading.Thread):
     Both are as the kubelet wrote them: whole seconds.
     """
 
-    def __init__(self, cluster: SimulatedCluster, namespace: str) -> None:
+    def __init__(self, cluster: ServedCluster, namespace: str) -> None:
         super().__init__(daemon=True)
         self.cluster, self.namespace = cluster, namespace
         self.runs: dict[str, list[datetime | None]] = {}

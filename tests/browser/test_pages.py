@@ -61,7 +61,7 @@ def demo(clone: Clone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
     """The demonstration, running, and the passwords of its people."""
     with simulator(tmp_path_factory.mktemp("simulator")) as fleet:
         with running_portal(clone, fleet, demo=True, AIF_WATCH_SETTLE_SECONDS="1") as running:
-            told = running.manage("demo_seed", "--simulator", str(running.fleet_file())).splitlines()[-1]
+            told = running.manage("demo_seed", "--fleet", str(running.fleet_file())).splitlines()[-1]
             running.start()
             running.wait_ready()
             yield running, {one["username"]: one["password"] for one in json.loads(told)["logins"]}

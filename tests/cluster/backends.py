@@ -1,4 +1,4 @@
-"""The control planes that the contract suite runs against. One today; a real API server is another Backend."""
+"""The control planes that the contract suite runs against: a simulated one and a real one, which leads."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from infra.kube.kubeconfig import Credentials, parse_kubeconfig
 from infra.models import Cluster, Site
 from portal.kernel import crypto
 from portal.kernel.clock import utcnow
+from tests.support.controlplane import RealCluster
 from tests.support.simulator import SimulatedCluster
 
 
@@ -91,3 +92,30 @@ class SimulatorBackend(Backend):
     def fault(self, **values: object) -> None:
         """Let the next matching request go wrong; see ``simulator/faults.py``."""
         self._simulated.sim("POST", "faults", values)
+
+
+class RealBackend(Backend):
+    """A real API server; its audit log tells what was asked of it."""
+
+    name = "real"
+
+    def __init__(self, real: RealCluster) -> None:
+        self._real = real
+        self._since = 0
+        self.kubeconfig = real.kubeconfig
+        self.observe_kubeconfig = real.observe_kubeconfig
+
+    def forget_history(self) -> None:
+        self._real.forget_history()
+
+    def count_anew(self) -> None:
+        self._since = self._real.audit.mark()
+
+    def requests(self) -> int:
+        return len(self._real.audit.asked(since=self._since))
+
+    def writes(self) -> int:
+        return len(self._real.audit.writes(since=self._since))
+
+    def changes(self) -> int:
+        return len(self._real.audit.changes(since=self._since))

@@ -14,10 +14,13 @@ import pytest
 from infra.kube.client import KubeClient
 from infra.kube.errors import KubeError
 from infra.models import Cluster
-from tests.cluster.backends import Backend, SimulatorBackend
+from tests.cluster.backends import Backend, RealBackend, SimulatorBackend
+from tests.support.controlplane import ControlPlanes, real_planes
 from tests.support.simulator import SimulatorProcess, simulated_fleet
 
-__all__ = ["simulated_fleet"]  # a fixture, found by its name
+__all__ = ["real_planes", "simulated_fleet"]  # fixtures, found by their names
+
+REAL = pytest.param("real", marks=pytest.mark.cluster)
 
 _numbers = itertools.count(1)
 
@@ -39,9 +42,12 @@ class Plane:
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
-@pytest.fixture(params=["simulator"])
+@pytest.fixture(params=["simulator", REAL])
 def backend(request: pytest.FixtureRequest) -> Backend:
     """Each control plane in turn."""
+    if request.param == "real":
+        planes: ControlPlanes = request.getfixturevalue("real_planes")
+        return RealBackend(next(iter(planes.values())))
     fleet: SimulatorProcess = request.getfixturevalue("simulated_fleet")
     return SimulatorBackend(next(iter(fleet.values())))
 

@@ -1,4 +1,4 @@
-"""Deployments from the manifest to pods on simulated clusters, through our own client, watcher and reconcilers."""
+"""Deployments from the manifest to pods, through our own client, watcher and reconcilers, on each control plane."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from tenants.services.deployments import (
     deployment_scale,
     deployment_set_image,
 )
-from tests.support.estate import ADMIN, Estate, estate, work
+from tests.cluster.conftest import REAL
+from tests.support.estate import ADMIN, Estate, Fleet, estate, work
 from tests.support.simulator import SimulatorProcess
 from tests.support.tenants import CARD, TESTER, make_tenant
 from tests.unit.tenants.manifests import FLAT, manifest_data
@@ -32,17 +33,32 @@ FRA, HEL, HAMI = "gpu-fra-1", "gpu-hel-1", "gpu-fra-2"
 OLD, NEW, TYPO = "vllm/vllm-openai:v0.23.0", "vllm/vllm-openai:v0.24.0", "vllm/vllm-openai:missing"
 
 
+@pytest.fixture(params=["simulator", REAL])
+def fleet(request: pytest.FixtureRequest) -> Fleet:
+    """Each fleet in turn."""
+    found: Fleet = request.getfixturevalue("real_planes" if request.param == "real" else "simulated_fleet")
+    return found
+
+
 @pytest.fixture
-def two(simulated_fleet: SimulatorProcess) -> Iterator[Estate]:
+def two(fleet: Fleet) -> Iterator[Estate]:
     """Two clusters with whole H100s, and a quota of 2 of them."""
-    with estate(simulated_fleet, FRA, HEL) as made:
+    with estate(fleet, FRA, HEL) as made:
         made.quota("h100", 2)
         yield made
 
 
 @pytest.fixture
-def one(simulated_fleet: SimulatorProcess) -> Iterator[Estate]:
+def one(fleet: Fleet) -> Iterator[Estate]:
     """One cluster with whole H100s, and a quota of 2 of them."""
+    with estate(fleet, FRA) as made:
+        made.quota("h100", 2)
+        yield made
+
+
+@pytest.fixture
+def simulated(simulated_fleet: SimulatorProcess) -> Iterator[Estate]:
+    """The same where errors can be ordered, and for what is the portal's own logic: it need not be seen twice."""
     with estate(simulated_fleet, FRA) as made:
         made.quota("h100", 2)
         yield made
@@ -83,7 +99,6 @@ def test_an_identical_apply_writes_nothing(one: Estate) -> None:
     deployment_apply(tenant=one.tenant, manifest=h100(), actor=TESTER)
     one.until(one.ready, "Ready")
     before = {made["metadata"]["uid"]: made["metadata"]["resourceVersion"] for made in one.objects(FRA)}
-    one.simulator[FRA].sim("DELETE", "requests")
     deployment_apply(tenant=one.tenant, manifest=h100(), actor=TESTER)
     for kind in ("deployment", "replica"):
         WorkItem.objects.filter(kind=kind).update(next_attempt_at=WorkItem.objects.first().marked_at)
@@ -93,17 +108,17 @@ def test_an_identical_apply_writes_nothing(one: Estate) -> None:
     assert not WorkItem.objects.filter(kind__in=("deployment", "replica"), next_attempt_at__isnull=False).exists()
 
 
-def test_scale_up_and_down_and_to_zero(one: Estate) -> None:
-    deployment_apply(tenant=one.tenant, manifest=h100(), actor=TESTER)
-    one.until(one.ready, "Ready")
-    deployment_scale(tenant=one.tenant, name="qwen3-8b", replicas=2, actor=TESTER)
-    one.until(lambda: one.ready() and len(one.replicas()) == 2, "two replicas")
-    deployment_scale(tenant=one.tenant, name="qwen3-8b", replicas=0, actor=TESTER)
-    one.until(lambda: one.deployment().phase == "Stopped", "Stopped")
-    assert one.objects(FRA) == []
-    assert one.objects(FRA, "Pod") == []
+def test_scale_up_and_down_and_to_zero(simulated: Estate) -> None:
+    deployment_apply(tenant=simulated.tenant, manifest=h100(), actor=TESTER)
+    simulated.until(simulated.ready, "Ready")
+    deployment_scale(tenant=simulated.tenant, name="qwen3-8b", replicas=2, actor=TESTER)
+    simulated.until(lambda: simulated.ready() and len(simulated.replicas()) == 2, "two replicas")
+    deployment_scale(tenant=simulated.tenant, name="qwen3-8b", replicas=0, actor=TESTER)
+    simulated.until(lambda: simulated.deployment().phase == "Stopped", "Stopped")
+    assert simulated.objects(FRA) == []
+    assert simulated.objects(FRA, "Pod") == []
     assert not Reservation.objects.filter(released_at__isnull=True).exists()
-    one.until(lambda: _amounts() == [0], "the part on the cluster is given back")
+    simulated.until(lambda: _amounts() == [0], "the part on the cluster is given back")
 
 
 def _amounts() -> list[int]:
@@ -127,16 +142,18 @@ def test_a_new_image_at_exactly_used_quota(one: Estate) -> None:
     assert _amounts() == [2 * CARD]
 
 
-def test_a_typo_stops_the_rollout_and_says_so(one: Estate) -> None:
-    deployment_apply(tenant=one.tenant, manifest=h100(replicas=2), actor=TESTER)
-    one.until(one.ready, "Ready")
-    deployment_set_image(tenant=one.tenant, name="qwen3-8b", image=TYPO, actor=TESTER)
-    row = one.until(lambda: "cannot be pulled" in one.deployment().waiting and one.deployment(), "the sentence")
+def test_a_typo_stops_the_rollout_and_says_so(simulated: Estate) -> None:
+    deployment_apply(tenant=simulated.tenant, manifest=h100(replicas=2), actor=TESTER)
+    simulated.until(simulated.ready, "Ready")
+    deployment_set_image(tenant=simulated.tenant, name="qwen3-8b", image=TYPO, actor=TESTER)
+    row = simulated.until(
+        lambda: "cannot be pulled" in simulated.deployment().waiting and simulated.deployment(), "the sentence"
+    )
     assert row.ready_replicas == 1
     assert f"Image {TYPO} cannot be pulled" in row.waiting
-    assert sorted(image_of(made) for made in one.objects(FRA)) == sorted([OLD, TYPO])
-    deployment_set_image(tenant=one.tenant, name="qwen3-8b", image=NEW, actor=TESTER)
-    one.until(one.ready, "healed")
+    assert sorted(image_of(made) for made in simulated.objects(FRA)) == sorted([OLD, TYPO])
+    deployment_set_image(tenant=simulated.tenant, name="qwen3-8b", image=NEW, actor=TESTER)
+    simulated.until(simulated.ready, "healed")
 
 
 def test_delete_ends_when_the_cluster_has_nothing_left(one: Estate) -> None:
@@ -150,19 +167,19 @@ def test_delete_ends_when_the_cluster_has_nothing_left(one: Estate) -> None:
     assert not AppliedObject.objects.filter(owner_kind="replica", deleted_at__isnull=True).exists()
 
 
-def test_deletion_waits_for_an_unreachable_cluster(one: Estate) -> None:
-    deployment_apply(tenant=one.tenant, manifest=h100(), actor=TESTER)
-    one.until(one.ready, "Ready")
-    one.simulator[FRA].sim("POST", "faults", {"status": 503, "count": 10_000, "resource": "deployments"})
-    deployment_delete(tenant=one.tenant, name="qwen3-8b", actor=TESTER)
+def test_deletion_waits_for_an_unreachable_cluster(simulated: Estate, simulated_fleet: SimulatorProcess) -> None:
+    deployment_apply(tenant=simulated.tenant, manifest=h100(), actor=TESTER)
+    simulated.until(simulated.ready, "Ready")
+    simulated_fleet[FRA].sim("POST", "faults", {"status": 503, "count": 10_000, "resource": "deployments"})
+    deployment_delete(tenant=simulated.tenant, name="qwen3-8b", actor=TESTER)
     try:
         for _ in range(5):
             work()
-        assert one.deployment().deleted_at is None
+        assert simulated.deployment().deleted_at is None
         assert Reservation.objects.filter(released_at__isnull=True).count() == 1
     finally:
-        one.simulator[FRA].sim("DELETE", "faults")
-    one.until(lambda: one.deployment().deleted_at, "deleted")
+        simulated_fleet[FRA].sim("DELETE", "faults")
+    simulated.until(lambda: simulated.deployment().deleted_at, "deleted")
 
 
 def test_drift_is_repaired_and_told(one: Estate) -> None:
@@ -172,7 +189,7 @@ def test_drift_is_repaired_and_told(one: Estate) -> None:
     client = one.client(FRA)
     (made,) = one.objects(FRA)
     path = f"/apis/apps/v1/namespaces/{one.tenant.namespace}/deployments/{made['metadata']['name']}"
-    status, _ = one.simulator[FRA].call(
+    status, _ = one.fleet[FRA].call(
         "PATCH",
         f"{path}?fieldManager=kubectl-edit",
         {"spec": {"replicas": 3}},
@@ -228,7 +245,7 @@ def test_a_conflict_names_the_manager(one: Estate) -> None:
         "metadata": {"name": name, "namespace": one.tenant.namespace, "labels": {label: "theirs"}},
     }
     path = f"/apis/apps/v1/namespaces/{one.tenant.namespace}/deployments/{name}"
-    status, _ = one.simulator[FRA].call(
+    status, _ = one.fleet[FRA].call(
         "PATCH", f"{path}?fieldManager=label-tool&force=true", body, media="application/apply-patch+yaml"
     )
     assert status == 200
@@ -243,17 +260,17 @@ def test_a_conflict_names_the_manager(one: Estate) -> None:
     assert one.replicas()[0].ready, "what runs goes on"
 
 
-def test_a_full_quota_waits_with_the_numbers_and_goes_on_when_raised(one: Estate) -> None:
-    deployment_apply(tenant=one.tenant, manifest=h100(replicas=3), actor=TESTER)
-    row = one.until(lambda: one.deployment().ready_replicas == 2 and one.deployment(), "two of three")
+def test_a_full_quota_waits_with_the_numbers_and_goes_on_when_raised(simulated: Estate) -> None:
+    deployment_apply(tenant=simulated.tenant, manifest=h100(replicas=3), actor=TESTER)
+    row = simulated.until(lambda: simulated.deployment().ready_replicas == 2 and simulated.deployment(), "two of three")
     assert row.phase == "Waiting"
     assert "quota" in row.waiting.lower()
     assert "2" in row.waiting
-    one.quota("h100", 3)
+    simulated.quota("h100", 3)
     from portal.kernel import workqueue
 
-    workqueue.mark("deployment", row.pk, tenant_id=one.tenant.pk)
-    one.until(one.ready, "three")
+    workqueue.mark("deployment", row.pk, tenant_id=simulated.tenant.pk)
+    simulated.until(simulated.ready, "three")
 
 
 def test_the_cluster_holds_the_quota_too(one: Estate) -> None:
@@ -274,15 +291,15 @@ def test_the_cluster_holds_the_quota_too(one: Estate) -> None:
         "metadata": {"name": "by-hand", "namespace": one.tenant.namespace},
         "spec": {"containers": [container]},
     }
-    status, answer = one.simulator[FRA].call("POST", f"/api/v1/namespaces/{one.tenant.namespace}/pods", body)
+    status, answer = one.fleet[FRA].call("POST", f"/api/v1/namespaces/{one.tenant.namespace}/pods", body)
     assert status == 403
     assert "exceeded quota" in answer["message"]
 
 
-def test_an_unreachable_cluster_keeps_the_last_state(one: Estate) -> None:
-    deployment_apply(tenant=one.tenant, manifest=h100(), actor=TESTER)
-    one.until(one.ready, "Ready")
-    old = Cluster.objects.get(pk=one.clusters[FRA].pk)
+def test_an_unreachable_cluster_keeps_the_last_state(simulated: Estate) -> None:
+    deployment_apply(tenant=simulated.tenant, manifest=h100(), actor=TESTER)
+    simulated.until(simulated.ready, "Ready")
+    old = Cluster.objects.get(pk=simulated.clusters[FRA].pk)
     from infra.kube.kubeconfig import Credentials
     from portal.kernel import crypto
 
@@ -291,21 +308,21 @@ def test_an_unreachable_cluster_keeps_the_last_state(one: Estate) -> None:
 
     silent = replace(credentials, server="https://127.0.0.1:9")
     Cluster.objects.filter(pk=old.pk).update(kubeconfig_ciphertext=crypto.encrypt(silent.dumps()))
-    deployment_set_image(tenant=one.tenant, name="qwen3-8b", image=NEW, actor=TESTER)
+    deployment_set_image(tenant=simulated.tenant, name="qwen3-8b", image=NEW, actor=TESTER)
 
     def told() -> Any:
-        (replica,) = one.replicas()
+        (replica,) = simulated.replicas()
         return next((row for row in replica.conditions if row["type"] == "Reachable"), None)
 
     try:
-        condition = one.until(told, "the condition")
+        condition = simulated.until(told, "the condition")
         assert condition["status"] == "False"
-        (replica,) = one.replicas()
+        (replica,) = simulated.replicas()
         assert replica.ready, "silence is not a failure of the replica"
         assert Reservation.objects.filter(released_at__isnull=True).count() == 1
     finally:
         Cluster.objects.filter(pk=old.pk).update(kubeconfig_ciphertext=old.kubeconfig_ciphertext)
-    one.until(one.ready, "the new image")
+    simulated.until(simulated.ready, "the new image")
 
 
 @pytest.fixture
@@ -333,9 +350,9 @@ def test_shares_are_pinned_to_their_card(shared: Estate) -> None:
 
 
 @pytest.fixture
-def sliced(simulated_fleet: SimulatorProcess) -> Iterator[Estate]:
+def sliced(fleet: Fleet) -> Iterator[Estate]:
     """A cluster with MIG slices."""
-    with estate(simulated_fleet, HEL) as made:
+    with estate(fleet, HEL) as made:
         made.quota("h100", 2)
         yield made
 
@@ -360,14 +377,14 @@ def test_slices_are_asked_for_by_profile(sliced: Estate) -> None:
         assert limits == {f"nvidia.com/mig-{profile}": "1"}
 
 
-def test_nothing_is_left_behind_under_a_later_name(one: Estate) -> None:
+def test_nothing_is_left_behind_under_a_later_name(simulated: Estate) -> None:
     """The same name again is another deployment with other objects."""
-    deployment_apply(tenant=one.tenant, manifest=h100(), actor=TESTER)
-    one.until(one.ready, "Ready")
-    (first,) = one.objects(FRA)
-    deployment_delete(tenant=one.tenant, name="qwen3-8b", actor=TESTER)
-    one.until(lambda: one.deployment().deleted_at, "deleted")
-    deployment_apply(tenant=one.tenant, manifest=h100(), actor=TESTER)
-    one.until(one.ready, "Ready again")
+    deployment_apply(tenant=simulated.tenant, manifest=h100(), actor=TESTER)
+    simulated.until(simulated.ready, "Ready")
+    (first,) = simulated.objects(FRA)
+    deployment_delete(tenant=simulated.tenant, name="qwen3-8b", actor=TESTER)
+    simulated.until(lambda: simulated.deployment().deleted_at, "deleted")
+    deployment_apply(tenant=simulated.tenant, manifest=h100(), actor=TESTER)
+    simulated.until(simulated.ready, "Ready again")
     with pytest.raises(NotFound):
-        one.client(FRA).get("apps/v1", "Deployment", first["metadata"]["name"], one.tenant.namespace)
+        simulated.client(FRA).get("apps/v1", "Deployment", first["metadata"]["name"], simulated.tenant.namespace)

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +24,8 @@ from infra.kube.errors import NotFound
 from infra.models import CapacitySpan, Cluster, Node, PodObservation, WatchSpan, WatchTarget
 from infra.watcher.process import Watcher
 from portal.kernel.clock import parse_rfc3339
-from tests.cluster.backends import SimulatorBackend
+from tests.cluster.backends import Backend, RealBackend, SimulatorBackend
+from tests.cluster.conftest import REAL
 from tests.support.simulator import SimulatedCluster, SimulatorProcess, fresh_simulator
 
 FIXTURES = (fresh_simulator,)  # found by its name
@@ -45,40 +47,71 @@ def eventually(ask: Callable[[], T | None], seconds: float = 120.0) -> T:
 class Scene:
     """A connected cluster, and what a test does on it."""
 
-    def __init__(self, simulated: SimulatedCluster) -> None:
-        self.simulated = simulated
-        self.cluster: Cluster = SimulatorBackend(simulated).connect()
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.cluster: Cluster = backend.connect()
         self.client = KubeClient.for_cluster(self.cluster)
-        self.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-w"}})
+        self.namespace = f"team-w-{uuid.uuid4().hex[:8]}"
+        self.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}})
+        eventually(self._has_account)
+
+    def _has_account(self) -> bool:
+        """Pods are refused until a controller has made the namespace's service account."""
+        try:
+            return bool(self.client.get("v1", "ServiceAccount", "default", self.namespace))
+        except NotFound:
+            return False
 
     def pod(self, name: str) -> str:
         """Make a pod with one card; its uid once it runs."""
         spec = {"containers": [{"name": "main", "image": "example.invalid/x:1",
                                 "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}  # fmt: skip
-        metadata = {"name": name, "namespace": "team-w"}
+        metadata = {"name": name, "namespace": self.namespace}
         self.client.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
         return str(eventually(lambda: self.running(name))["metadata"]["uid"])
 
     def running(self, name: str) -> dict[str, Any] | None:
-        found = self.client.get("v1", "Pod", name, "team-w")
+        found = self.client.get("v1", "Pod", name, self.namespace)
         return found if found.get("status", {}).get("phase") == "Running" else None
 
     def delete(self, name: str, uid: str) -> None:
         """Delete a pod and wait until it is gone."""
-        self.client.delete("v1", "Pod", name, "team-w", uid=uid)
+        self.client.delete("v1", "Pod", name, self.namespace, uid=uid)
         eventually(lambda: self.gone(name))
 
     def gone(self, name: str) -> bool:
         try:
-            self.client.get("v1", "Pod", name, "team-w")
+            self.client.get("v1", "Pod", name, self.namespace)
         except NotFound:
             return True
         return False
 
 
+@pytest.fixture(params=["simulator", REAL])
+def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
+    """On each control plane in turn."""
+    if request.param == "real":
+        made = Scene(RealBackend(request.getfixturevalue("real_planes")["gpu-fra-1"]))
+    else:
+        made = Scene(SimulatorBackend(request.getfixturevalue("fresh_simulator")["gpu-fra-1"]))
+    yield made
+    namespace = made.client.get("v1", "Namespace", made.namespace)
+    made.client.delete("v1", "Namespace", made.namespace, uid=namespace["metadata"]["uid"])
+
+
+@dataclass
+class Simulated(Scene):
+    """Where errors can be ordered."""
+
+    simulated: SimulatedCluster
+
+    def __post_init__(self) -> None:
+        super().__init__(SimulatorBackend(self.simulated))
+
+
 @pytest.fixture
-def scene(fresh_simulator: SimulatorProcess) -> Scene:
-    return Scene(fresh_simulator["gpu-fra-1"])
+def simulated(fresh_simulator: SimulatorProcess) -> Simulated:
+    return Simulated(fresh_simulator["gpu-fra-1"])
 
 
 @contextmanager
@@ -106,7 +139,7 @@ def process(log: Path) -> Iterator[subprocess.Popen[bytes]]:
 
     def holds_them() -> bool:
         assert running.poll() is None, f"the watcher ended at once:\n{log.read_text()[-3000:]}"
-        return WatchTarget.objects.filter(lease_owner=name).count() == 2
+        return WatchTarget.objects.filter(lease_owner=name).count() == 3
 
     try:
         eventually(holds_them, 90)
@@ -186,7 +219,7 @@ def test_a_killed_watcher_resumes_and_has_lost_nothing(scene: Scene, tmp_path: P
     assert not seen_gone(other)
     assert len(spans()) == 1
     assert spans()[0].closed_reason == ""
-    assert PodObservation.objects.filter(namespace="team-w").count() == 3
+    assert PodObservation.objects.filter(namespace=scene.namespace).count() == 3
     assert set(WatchTarget.objects.values_list("lease_owner", flat=True)) == {""}
 
 
@@ -196,7 +229,7 @@ def test_an_outage_longer_than_the_history_is_inferred_and_said(scene: Scene) ->
         eventually(lambda: seen_running(uid) and seen_running(stays))
     scene.delete("a", uid)
     late = scene.pod("c")
-    scene.simulated.sim("POST", "history/compact")
+    scene.backend.forget_history()
     with watching("two"):
         eventually(lambda: seen_gone(uid) and seen_running(late))
     before, after = spans()
@@ -210,27 +243,27 @@ def test_an_outage_longer_than_the_history_is_inferred_and_said(scene: Scene) ->
     assert not seen_gone(stays)
 
 
-def test_broken_streams_lose_nothing(scene: Scene) -> None:
+def test_broken_streams_lose_nothing(simulated: Simulated) -> None:
     with watching():
         eventually(lambda: Node.objects.exists())
         uids = []
         for number in range(3):
-            uids.append(scene.pod(f"p{number}"))
-            scene.simulated.sim("POST", "watches/end", {"cut": True})
-        scene.delete("p0", uids[0])
+            uids.append(simulated.pod(f"p{number}"))
+            simulated.simulated.sim("POST", "watches/end", {"cut": True})
+        simulated.delete("p0", uids[0])
         eventually(lambda: seen_gone(uids[0]) and all(map(seen_running, uids)))
     assert len(spans()) == 1
 
 
-def test_errors_and_empty_lists_end_nothing(scene: Scene) -> None:
+def test_errors_and_empty_lists_end_nothing(simulated: Simulated) -> None:
     with watching():
-        uid = scene.pod("a")
+        uid = simulated.pod("a")
         eventually(lambda: seen_running(uid))
     nodes = Node.objects.filter(gone_at=None).count()
     empty = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}
-    scene.pod("b")  # so that the versions that were stored are older than what is kept: both targets must list
-    scene.simulated.sim("POST", "history/compact")
-    scene.simulated.sim("POST", "faults", [
+    simulated.pod("b")  # so that the versions that were stored are older than what is kept: both targets must list
+    simulated.simulated.sim("POST", "history/compact")
+    simulated.simulated.sim("POST", "faults", [
         {"verb": "list", "resource": "pods", "status": 503},
         {"verb": "list", "resource": "pods", "status": 200, "body": empty},
         {"verb": "list", "resource": "nodes", "status": 403},
@@ -248,18 +281,18 @@ def test_errors_and_empty_lists_end_nothing(scene: Scene) -> None:
     assert reasons, "the target said what was wrong"
 
 
-def test_a_cluster_that_falls_silent_keeps_its_pods(scene: Scene, fresh_simulator: SimulatorProcess) -> None:
+def test_a_cluster_that_falls_silent_keeps_its_pods(simulated: Simulated, fresh_simulator: SimulatorProcess) -> None:
     with watching():
-        uid = scene.pod("a")
+        uid = simulated.pod("a")
         eventually(lambda: seen_running(uid))
         proved = spans()[0].proved_until
         fresh_simulator.stop(signal.SIGKILL)
-        eventually(lambda: WatchTarget.objects.filter(failures__gte=2).count() == 2)
+        eventually(lambda: WatchTarget.objects.filter(failures__gte=2).count() == 3)
     assert not seen_gone(uid)
     assert spans()[0].closed_reason == ""
     assert spans()[0].proved_until >= proved
-    scene.cluster.refresh_from_db()
-    conditions = {c["type"]: c for c in scene.cluster.conditions}
+    simulated.cluster.refresh_from_db()
+    conditions = {c["type"]: c for c in simulated.cluster.conditions}
     assert conditions["PodsWatched"]["status"] == conditions["NodesWatched"]["status"] == "False"
     assert "sut" in conditions["PodsWatched"]["message"]
 
@@ -277,26 +310,26 @@ def test_two_watchers_share_and_take_over(scene: Scene) -> None:
     assert PodObservation.objects.filter(uid=uid).count() == 1
 
 
-def test_a_lost_node_is_lost_since_its_lease_and_comes_back(scene: Scene) -> None:
+def test_a_lost_node_is_lost_since_its_lease_and_comes_back(simulated: Simulated) -> None:
     with watching():
         node = eventually(lambda: Node.objects.filter(ready=True).order_by("name").first())
-        scene.simulated.sim("POST", f"nodes/{node.name}/break", {"how": "lost"})
+        simulated.simulated.sim("POST", f"nodes/{node.name}/break", {"how": "lost"})
         span = eventually(lambda: CapacitySpan.objects.filter(node=node, lost=True).first())
-        lease = scene.client.get("coordination.k8s.io/v1", "Lease", node.name, "kube-node-lease")
+        lease = simulated.client.get("coordination.k8s.io/v1", "Lease", node.name, "kube-node-lease")
         # Its last renewal; or when we saw the node first, where that was later: nothing is lost before it was there.
         renewed = parse_rfc3339(lease["spec"]["renewTime"])
         assert span.started_at == max(renewed, Node.objects.get(pk=node.pk).first_seen_at)
         assert span.unavailable_cards == span.cards
-        scene.simulated.sim("POST", f"nodes/{node.name}/mend")
+        simulated.simulated.sim("POST", f"nodes/{node.name}/mend")
         eventually(lambda: CapacitySpan.objects.filter(node=node, ended_at=None, lost=False).exists())
     last = CapacitySpan.objects.filter(node=node).latest("started_at")
     assert (last.lost, last.unavailable_cards) == (False, 0)
 
 
-def test_a_card_that_falls_off_is_unavailable(scene: Scene) -> None:
+def test_a_card_that_falls_off_is_unavailable(simulated: Simulated) -> None:
     with watching():
         node = eventually(lambda: Node.objects.filter(cards=8).order_by("name").first())
-        scene.simulated.sim("POST", f"nodes/{node.name}/drop-card", {"count": 1})
+        simulated.simulated.sim("POST", f"nodes/{node.name}/drop-card", {"count": 1})
         span = eventually(lambda: CapacitySpan.objects.filter(node=node, ended_at=None, unavailable_cards=1).first())
     assert (span.cards, span.reason) == (8, "1 of 8 cards not allocatable")
     connection.close()

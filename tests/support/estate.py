@@ -1,10 +1,11 @@
-"""A tenant on simulated clusters, connected and watched as in production, and the means to let the work be done."""
+"""A tenant on clusters that are connected and watched as in production, and the means to let the work be done."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from infra.kube.client import KubeClient
+from infra.kube.errors import NotFound
 from infra.models import Cluster, GPUType, Node, Site
 from infra.services.clusters import cluster_connect
 from infra.watcher.process import Watcher
@@ -21,19 +23,21 @@ from portal.kernel.models import WorkItem
 from portal.kernel.scoping import system_scope
 from portal.kernel.workqueue import run_item
 from tenants.models import ModelDeployment, ModelReplica, Tenant
-from tests.support.simulator import SimulatorProcess
+from tests.support.served import ServedCluster
 from tests.support.tenants import give_quota, make_tenant
 
 ADMIN = Actor(kind="user", name="platform-admin", platform_role=PLATFORM_ADMIN)
 KINDS = ("deployment", "replica", "namespace")
 PATIENCE = 60.0
+Fleet = Mapping[str, ServedCluster]
+"""Running clusters by name: a simulator's, or real control planes."""
 
 
 @dataclass
 class Estate:
     """Connected clusters by name, and one tenant that may use all their sites."""
 
-    simulator: SimulatorProcess
+    fleet: Fleet
     tenant: Tenant
     clusters: dict[str, Cluster] = field(default_factory=dict)
 
@@ -96,15 +100,18 @@ def work() -> None:
 
 
 @contextmanager
-def estate(simulator: SimulatorProcess, *names: str) -> Iterator[Estate]:
-    """Connect these clusters in manage mode, watch them, and wait until their nodes are known."""
+def estate(fleet: Fleet, *names: str, clear: bool = True) -> Iterator[Estate]:
+    """Connect these clusters in manage mode, watch them, and wait until their nodes are known.
+
+    ``clear``: delete the tenant's namespaces at the end.
+    """
     sites = []
-    made = Estate(simulator, make_tenant(sites=()))
+    made = Estate(fleet, make_tenant(sites=()))
     for name in names:
         site, _ = Site.objects.get_or_create(slug=f"site-{name}", defaults={"name": name})
         sites.append(site)
         made.clusters[name] = cluster_connect(
-            slug=name, site=site, mode="manage", kubeconfig=simulator[name].kubeconfig.read_text(), actor=ADMIN
+            slug=name, site=site, mode="manage", kubeconfig=fleet[name].kubeconfig.read_text(), actor=ADMIN
         )
         made.tenant.site_rows.create(site=site)
     stop = threading.Event()
@@ -128,17 +135,36 @@ def estate(simulator: SimulatorProcess, *names: str) -> Iterator[Estate]:
             time.sleep(0.1)
         yield made
     finally:
-        for name in names:
-            client = KubeClient.for_cluster(made.clusters[name])
-            for namespace in client.list_all("v1", "Namespace").items:
-                if namespace["metadata"]["name"] == made.tenant.namespace:
-                    uid = namespace["metadata"]["uid"]
-                    client.delete("v1", "Namespace", made.tenant.namespace, uid=uid)
-        for name in names:
-            while any(
-                one["metadata"]["name"] == made.tenant.namespace
-                for one in KubeClient.for_cluster(made.clusters[name]).list_all("v1", "Namespace").items
-            ):
-                time.sleep(0.1)
+        clients = [KubeClient.for_cluster(made.clusters[name]) for name in names]
+        for client in clients if clear else ():
+            _clear(client, made.tenant.namespace)
+        for client in clients if clear else ():
+            wait_gone(client, "v1", "Namespace", made.tenant.namespace)
         stop.set()
         thread.join(20)
+
+
+def _clear(client: KubeClient, namespace: str) -> None:
+    """Delete the namespace; its workloads first: a real server comes back to a namespace that holds pods only after
+    their grace period, however soon they are gone."""
+    for one in client.list_all("apps/v1", "Deployment", namespace=namespace).items:
+        metadata = one["metadata"]
+        client.delete("apps/v1", "Deployment", metadata["name"], namespace, uid=metadata["uid"])
+    end = time.monotonic() + PATIENCE
+    while client.list_all("v1", "Pod", namespace=namespace).items and time.monotonic() < end:
+        time.sleep(0.1)
+    with contextlib.suppress(NotFound):
+        uid = client.get("v1", "Namespace", namespace)["metadata"]["uid"]
+        client.delete("v1", "Namespace", namespace, uid=uid)
+
+
+def wait_gone(client: KubeClient, *key: str) -> None:
+    """Wait until the object is not there any more."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            client.get(*key)
+        except NotFound:
+            return
+        assert time.monotonic() < end, f"{key} does not go"
+        time.sleep(0.1)

@@ -24,9 +24,9 @@ import time
 import urllib.error
 import urllib.request
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from portal.cli.postgres import OWNER
 from portal.cli.processes import Child
 from portal.cli.supervisor import Options, Part, Supervisor
 from tests.support.db import Clone
-from tests.support.simulator import SimulatorProcess
+from tests.support.served import ServedCluster
 
 PATIENCE = 120.0
 """Seconds for which one step is waited for. Long, for a busy machine; nothing asserts how long a step takes."""
@@ -52,10 +52,11 @@ class RunningPortal:
 
     instance: Instance
     clone: Clone
-    simulator: SimulatorProcess
+    clusters: Mapping[str, ServedCluster]
     env: dict[str, str]
     supervisor: Supervisor
     parts: list[Part] = field(default_factory=list)
+    watchers: int = 1
     lines: dict[str, deque[str]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     _writing: threading.Lock = field(default_factory=threading.Lock)
@@ -81,25 +82,28 @@ class RunningPortal:
         return done.stdout
 
     def fleet_file(self) -> Path:
-        """The simulator's clusters as ``demo_seed --simulator`` reads them."""
-        path = self.instance.private / "simulator.json"
+        """The clusters as ``demo_seed --fleet`` reads them."""
+        path = self.instance.private / "fleet.json"
         facts = {
             one.name: {
                 "server": one.server,
                 "kubeconfig": str(one.kubeconfig),
                 "observe_kubeconfig": str(one.observe_kubeconfig),
             }
-            for one in self.simulator.values()
+            for one in self.clusters.values()
         }
         path.write_text(json.dumps({"clusters": facts}))
         return path
 
     def start(self, *, ahead: timedelta = timedelta()) -> None:
         """Start web, worker, beat and watcher. ``ahead``: see tests/support/shifted.py."""
-        for part in self.supervisor.portal_parts(self.env):
+        parts = self.supervisor.portal_parts(self.env)
+        *_, watcher = parts
+        parts += [replace(watcher, name=f"watcher-{number}") for number in range(2, self.watchers + 1)]
+        for part in parts:
             if ahead:
                 shifted = ["-m", "tests.support.shifted", str(ahead.total_seconds())]
-                part.command[1:1] = shifted
+                part.command = [part.command[0], *shifted, *part.command[1:]]
             self._launch(part)
 
     def wait_ready(self) -> None:
@@ -159,7 +163,7 @@ class RunningPortal:
 
 @contextmanager
 def running_portal(
-    clone: Clone, simulator: SimulatorProcess, *, demo: bool = False, **settings: str
+    clone: Clone, clusters: Mapping[str, ServedCluster], *, demo: bool = False, **settings: str
 ) -> Iterator[RunningPortal]:
     """An instance with its broker running and nothing else yet; ended, and its tables emptied, at the end.
 
@@ -171,7 +175,7 @@ def running_portal(
     instance.prepare()
     port = free_port()
     env = instance.environment(port=port, demo=demo) | {"AIF_DATABASE_URL": clone.url()} | settings
-    portal = RunningPortal(instance, clone, simulator, env, Supervisor(Options(instance.data), instance, port))
+    portal = RunningPortal(instance, clone, clusters, env, Supervisor(Options(instance.data), instance, port))
     try:
         portal.prepare()
         yield portal

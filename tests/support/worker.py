@@ -31,6 +31,8 @@ def main() -> None:
     if not arguments.serve:
         work(arguments.kinds, once=arguments.once)
         return
+    import kubernetes.dynamic  # noqa: F401  # what each fork would load for itself, in seconds
+
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

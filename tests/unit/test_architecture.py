@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("portal", "infra", "tenants", "billing", "simulator")
+PACKAGES = ("portal", "infra", "tenants", "billing", "simulator", "controlplane")
 
 # contract → (module that is added, what it imports)
 BAD_IMPORTS: dict[str, list[tuple[str, str]]] = {
@@ -30,7 +30,12 @@ BAD_IMPORTS: dict[str, list[tuple[str, str]]] = {
         ("portal.accounts.services.bad_api", "portal.accounts.api.views"),
     ],
     "The simulator imports nothing of ours": [("simulator.bad_kernel", "portal.kernel.clock")],
-    "Nothing of ours imports the simulator": [("infra.bad_simulator", "simulator")],
+    "Nothing of ours imports the simulator or the control planes": [
+        ("infra.bad_simulator", "simulator"),
+        ("portal.cli.bad_planes", "controlplane"),
+    ],
+    "The control planes import nothing of ours": [("controlplane.bad_kernel", "portal.kernel.clock")],
+    "The simulator does not know the control planes": [("simulator.bad_planes", "controlplane")],
     "Only infra.kube and infra.adapters speak to Kubernetes": [
         ("infra.services.bad_client", "kubernetes"),
         ("tenants.bad_client", "kubernetes"),
@@ -38,6 +43,7 @@ BAD_IMPORTS: dict[str, list[tuple[str, str]]] = {
     "One door to tenants' rows": [("tenants.bad_scope", "django_scopes")],
     "Pure modules know no Django": [
         ("infra.placement.bad_django", "django.db"),
+        ("infra.retroactive.bad_django", "django.db"),
         ("infra.shares.bad_django", "django.db"),
         ("billing.rating.bad_django", "django.db"),
         ("billing.metering.intervals.bad_django", "django.db"),

@@ -18,12 +18,12 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from billing.models import Bill, BillingPeriod, CreditNote, Rate
-from infra.models import NamespaceClaim
+from infra.models import ClaimRule, NamespaceClaim, Rebuild
 from portal.accounts.models import User
 from portal.kernel.clock import utcnow
 from portal.kernel.models import AuditEvent, WorkItem
 from portal.kernel.scoping import system_scope, tenant_scope
-from tenants.models import Member, ModelDeployment, Tenant
+from tenants.models import GroupMapping, Member, ModelDeployment, Tenant
 from tenants.services.deployments import deployment_apply
 from tests.billing.estate import at, make_estate
 from tests.support.fleet import make_cluster, make_node, make_pool, make_type
@@ -45,10 +45,17 @@ OPEN = {
     "api-tokens",
     "api-token",
     "api-tenants",
+    "accounts:roles",
     "accounts:tokens",
     "accounts:token-revoke",
     "auth:login",
     "auth:logout",
+    "auth:oidc-backchannel-logout",
+    "auth:oidc-callback",
+    "auth:oidc-login",
+    "auth:resend",
+    "auth:signed-in",
+    "auth:signed-out",
     "home:index",
 }
 
@@ -86,6 +93,18 @@ def world() -> dict[str, Any]:
     claim = NamespaceClaim.objects.create(
         cluster=cluster, namespace="theirs", tenant_id=tenant.pk, valid_from=utcnow(), created_by="test"
     )
+    mapping = GroupMapping.objects.create(
+        claim="groups", value="/theirs", tenant=tenant, role="owner", created_by="test"
+    )
+    now = utcnow()
+    rebuild = Rebuild.objects.create(
+        cluster=cluster, from_at=now, until_at=now, cursor=now, searched_to=now, window_seconds=60, step_seconds=60,
+        requested_by="test",
+    )  # fmt: skip
+    rule = ClaimRule.objects.create(
+        position=1, kind="name", pattern="theirs-*", cluster=cluster, tenant_id=tenant.pk, valid_from=utcnow(),
+        created_by="test",
+    )  # fmt: skip
     stranger = User.objects.create_user("stranger")
     Member.objects.create(tenant=make_tenant("team-vision"), user=stranger, role="owner")
     client = Client()
@@ -100,14 +119,18 @@ def world() -> dict[str, Any]:
             "username": "member",
             "gpu_type": gpu_type.slug,
             "claim_id": str(claim.pk),
+            "mapping_id": str(mapping.pk),
             "action": "pause",
             "cluster": cluster.slug,
+            "role": "metrics",
             "issuer": estate.issuer.slug,
             "period": str(estate.november),
             "bill_id": str(bill.pk),
             "line_id": str(estate.lines()[0].pk),
+            "rebuild_id": str(rebuild.pk),
             "item_id": str(WorkItem.objects.get(kind="deployment").pk),
             "rate_id": str(Rate.objects.earliest("id").pk),
+            "rule_id": str(rule.pk),
         },
     }
 
@@ -133,7 +156,9 @@ def state() -> list[tuple[Any, ...]]:
             *ModelDeployment.objects.order_by("pk").values_list("pk", "generation", "deleting_at"),
             *Tenant.objects.order_by("pk").values_list("pk", "state", "generation"),
             *Member.objects.order_by("pk").values_list("pk", "role", "user_id"),
+            *GroupMapping.objects.order_by("pk").values_list("pk", "role", "tenant_id"),
             *NamespaceClaim.objects.order_by("pk").values_list("pk", "valid_to", "tenant_id"),
+            *ClaimRule.objects.order_by("pk").values_list("pk", "position", "ended_at"),
             *Rate.objects.order_by("pk").values_list("pk", "valid_to", "price"),
             *Bill.objects.order_by("pk").values_list("pk", "total"),
             *CreditNote.objects.order_by("pk").values_list("pk", "amount"),

@@ -175,9 +175,9 @@ def test_targets_are_shared_and_taken_over_when_a_lease_ends(cluster: Cluster) -
     make_cluster("beta")
     targets.ensure_targets()
     targets.ensure_targets()
-    assert targets.watched() == 4
-    first, second = targets.claim("one", 2), targets.claim("two", 10)
-    assert len(first) == len(second) == 2
+    assert targets.watched() == 6
+    first, second = targets.claim("one", 3), targets.claim("two", 10)
+    assert len(first) == len(second) == 3
     assert targets.claim("three", 10) == []
     assert targets.renew(first) == {held.target_id for held in first}
     WatchTarget.objects.filter(lease_owner="one").update(lease_until=utcnow() - timedelta(seconds=1))
@@ -185,16 +185,16 @@ def test_targets_are_shared_and_taken_over_when_a_lease_ends(cluster: Cluster) -
     assert {held.target_id for held in taken} == {held.target_id for held in first}
     assert targets.renew(first) == set()
     targets.release(first)
-    assert WatchTarget.objects.filter(lease_owner="three").count() == 2, "who lost it can't let it go"
+    assert WatchTarget.objects.filter(lease_owner="three").count() == 3, "who lost it can't let it go"
     targets.release(taken)
-    assert len(targets.claim("four", 10)) == 2
+    assert len(targets.claim("four", 10)) == 3
 
 
 def test_a_target_that_waits_or_whose_cluster_was_given_up_is_not_taken(cluster: Cluster) -> None:
     targets.ensure_targets()
     WatchTarget.objects.filter(resource="pods").update(not_before=utcnow() + timedelta(minutes=1))
     held = targets.claim("one", 10)
-    assert [one.resource for one in held] == ["nodes"]
+    assert [one.resource for one in held] == ["namespaces", "nodes"]
     Cluster.objects.update(abandoned_at=utcnow())
     assert targets.renew(held) == set()
     WatchTarget.objects.update(lease_until=None, lease_token=F("lease_token") + 1, not_before=None)

@@ -59,6 +59,32 @@ def test_a_wrong_environment_stops_the_start_with_a_sentence(name: str, value: s
     assert sentence in result.stderr
 
 
+OIDC = {
+    "AIF_OIDC_ISSUER": "https://sso.example.org/realms/x",
+    "AIF_OIDC_CLIENT_ID": "portal",
+    "AIF_OIDC_CLIENT_SECRET": "s3cret",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({}, ""),
+        ({"AIF_OIDC_ISSUER": "http://sso.example.org/realms/x"}, "AIF_OIDC_ISSUER=http://sso.example.org"),
+        ({"AIF_OIDC_BACKCHANNEL_URL": "http://keycloak:8080/realms/x"}, "AIF_OIDC_BACKCHANNEL_URL=http://keycloak"),
+        ({"AIF_OIDC_ISSUER": "sso.example.org"}, "use https://"),
+        ({"AIF_OIDC_CLIENT_SECRET": ""}, "needs AIF_OIDC_CLIENT_ID and AIF_OIDC_CLIENT_SECRET"),
+        ({"AIF_OIDC_SCOPES": "profile"}, "must hold openid"),
+        ({"AIF_OIDC_ISSUER": "", "AIF_LOCAL_ACCOUNTS": "0"}, "Nobody can sign in"),
+    ],
+)
+def test_sign_in_through_a_provider_is_set_up_wholly_or_not(changes: dict[str, str], sentence: str) -> None:
+    result = manage("check", "--deploy", "--fail-level", "ERROR", **(OIDC | changes))
+    assert (result.returncode == 0) is (not sentence), result.stderr
+    assert sentence in result.stderr
+    assert "s3cret" not in result.stderr + result.stdout
+
+
 def test_migrations_are_complete(db: None) -> None:
     from django.core.management import call_command
 

@@ -14,7 +14,8 @@ import urllib3
 from kubernetes.dynamic.exceptions import DynamicApiError, InternalServerError, TooManyRequestsError
 
 from simulator.fleet import FleetError, load
-from tests.support.simulator import ROOT, SimulatorProcess, simulator
+from tests.support.served import ROOT
+from tests.support.simulator import SimulatorProcess, simulator
 from tests.unit.simulator.conftest import Client, deployment, pod, wait_for
 from tests.unit.simulator.test_server_objects import ready
 from tests.unit.simulator.test_server_workloads import settled

@@ -27,6 +27,7 @@ def team_pages(estate: Estate) -> list[str]:
     return [
         "/t/vision/usage/",
         "/t/vision/usage.csv",
+        "/t/vision/credits/",
         "/t/vision/bills/",
         "/t/vision/bills/open/2026-12/",
         "/t/vision/bills/open/2026-12.csv",
@@ -50,6 +51,14 @@ def platform_pages(estate: Estate) -> dict[str, tuple[str, ...]]:
         f"/platform/credit/{estate.bill().pk}/": FINANCE,
         "/platform/hours/": everybody,
         "/platform/hours.csv": everybody,
+        "/platform/hours/idle/": everybody,
+        "/platform/hours/idle.csv": everybody,
+        "/platform/hours/held/": everybody,
+        "/platform/hours/held.csv": everybody,
+        "/platform/health/": everybody,
+        "/platform/credits/": everybody,
+        "/platform/hours/adds-up/": everybody,
+        "/platform/hours/adds-up.csv": everybody,
         "/platform/hours/nodes/": everybody,
         "/platform/hours/nodes.csv": everybody,
     }

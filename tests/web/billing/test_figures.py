@@ -237,10 +237,10 @@ def test_money_is_given_back_once(estate: Estate, browser: Browsers) -> None:
     assert "100.00 EUR" in page(browser("owner"), "/t/vision/bills/")
 
 
-def test_where_the_hours_go(estate: Estate, browser: Browsers) -> None:
+def test_whether_the_hours_add_up(estate: Estate, browser: Browsers) -> None:
     finance = browser("platform-finance")
     day = "?start=2026-11-01&end=2026-11-01"
-    rows = {(row["gpu_type"], row["sharing"]): row for row in rows_of(finance, f"/platform/hours.csv{day}")}
+    rows = {(row["gpu_type"], row["sharing"]): row for row in rows_of(finance, f"/platform/hours/adds-up.csv{day}")}
     whole, hami = rows["h100", "whole"], rows["a100", "hami"]
     # 8 cards × 24 h; two hours of one card are nobody's.
     assert (Decimal(whole["in_service"]), Decimal(whole["unattributed"]), Decimal(whole["idle"])) == (192, 2, 190)
@@ -248,16 +248,16 @@ def test_where_the_hours_go(estate: Estate, browser: Browsers) -> None:
     assert all(Decimal(row[name]) == 0 for row in rows.values() for name in ("difference", "overbooked", "outside"))
     # 190 × 2.50 and 189.5 × 1.20
     assert (Decimal(whole["idle_cost"]), Decimal(hami["idle_cost"])) == (475, Decimal("227.4"))
-    text = page(finance, f"/platform/hours/{day}")
+    text = page(finance, f"/platform/hours/adds-up/{day}")
     assert "In service, card-hours 384.00 Adds up yes Idle, at list prices 702.40 EUR" in text
     assert "east nobodys 2.00" in text
     assert '/platform/namespaces/?cluster=east&amp;namespace=nobodys#give' in finance.get(
-        f"/platform/hours/{day}").content.decode()  # fmt: skip
+        f"/platform/hours/adds-up/{day}").content.decode()  # fmt: skip
     hours = rows_of(finance, f"/platform/hours/nodes.csv{day}&gpu_type=h100")
     assert len(hours) == 24
     assert sum(Decimal(row["unattributed"]) for row in hours) == 2
     assert rows_of(finance, f"/platform/hours/nodes.csv{day}&wrong=on") == []
-    assert "Everything adds up" in page(finance, f"/platform/hours/{day}&wrong=on")
+    assert "Everything adds up" in page(finance, f"/platform/hours/adds-up/{day}&wrong=on")
 
 
 def test_an_hour_that_does_not_add_up_is_shown(estate: Estate, browser: Browsers) -> None:
@@ -267,8 +267,8 @@ def test_an_hour_that_does_not_add_up_is_shown(estate: Estate, browser: Browsers
     assert row is not None
     CapacityHour.objects.filter(pk=row.pk).update(in_service=row.in_service + 3_600_000_000_000)
     finance, day = browser("platform-finance"), "?start=2026-11-01&end=2026-11-01"
-    assert "1 row do not" in page(finance, f"/platform/hours/{day}").replace("rows", "row")
-    assert "difference 1.00" in page(finance, f"/platform/hours/{day}&wrong=on")
+    assert "1 row do not" in page(finance, f"/platform/hours/adds-up/{day}").replace("rows", "row")
+    assert "difference 1.00" in page(finance, f"/platform/hours/adds-up/{day}&wrong=on")
     assert "difference 1.00" in page(finance, f"/platform/hours/nodes/{day}&wrong=on")
 
 

@@ -1,4 +1,4 @@
-"""``manage.py demo_seed --simulator FILE``: two teams, three clusters, a month of evidence. Safe to repeat."""
+"""``manage.py demo_seed --fleet FILE``: two teams, three clusters, a month of evidence. Safe to repeat."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from portal.demo.identities import Identities
 from portal.demo.seed import seed
 
 
@@ -20,14 +21,18 @@ class Command(BaseCommand):
     help = "Seed the demonstration (refused unless AIF_DEMO is set)."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """``--simulator``: the line that the simulator printed when it was ready, in a file."""
-        parser.add_argument("--simulator", type=Path, help="file with the simulator's ready line")
+        """``--fleet``: the line that the simulator, or the control planes, printed when they were ready, in a file."""
+        parser.add_argument("--fleet", type=Path, help="file with the fleet's ready line")
+        parser.add_argument("--sign-in", type=Path, help="file that says who is who at the identity provider")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Seed, and tell the logins."""
         if not settings.AIF_DEMO:
             raise CommandError("This makes users with passwords that are shown: it needs AIF_DEMO=1.")
-        path: Path | None = options["simulator"]
+        path: Path | None = options["fleet"]
         fleet = json.loads(path.read_text())["clusters"] if path is not None else {}
-        logins = path.parent / "demo-logins.json" if path is not None else None
-        self.stdout.write(json.dumps({"logins": seed(fleet, logins)}))
+        sign_in: Path | None = options["sign_in"]
+        beside = path or sign_in
+        logins = beside.parent / "demo-logins.json" if beside is not None else None
+        identities = Identities.read(sign_in) if sign_in is not None else None
+        self.stdout.write(json.dumps({"logins": seed(fleet, logins, identities)}))

@@ -1,5 +1,6 @@
 """The ClusterRoles that we ship give what the preflight asks for: all of it, and nothing else."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -7,7 +8,7 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from infra.kube.access import MANAGE, OBSERVE, reviews
+from infra.kube.access import MANAGE, NOT_NEEDED, OBSERVE, OPTIONAL, Review, reviews, rules_of, whys
 from infra.kube.resources import BUILT_IN
 from tenants.bundle import BundleFacts, namespace_bundle
 
@@ -25,11 +26,14 @@ def _rights(rules: list[dict[str, Any]]) -> set[Right]:
     }
 
 
-def _asked(mode: str) -> set[Right]:
+def _as_rights(asked: Iterable[Review]) -> set[Right]:
     return {
-        (review.group, "/".join(filter(None, [review.resource, review.subresource])), review.verb)
-        for review in reviews(mode)
+        (review.group, "/".join(filter(None, [review.resource, review.subresource])), review.verb) for review in asked
     }
+
+
+def _asked(mode: str) -> set[Right]:
+    return _as_rights(reviews(mode))
 
 
 @pytest.mark.parametrize("mode", ["observe", "manage"])
@@ -37,7 +41,19 @@ def test_the_role_and_the_preflight_are_the_same_table(mode: str) -> None:
     [role] = list(yaml.safe_load_all((ROLES / f"{mode}.yaml").read_text()))
     assert (role["kind"], role["metadata"]["name"]) == ("ClusterRole", f"aifactory-{mode}")
     assert all(set(rule) == {"apiGroups", "resources", "verbs"} for rule in role["rules"])
-    assert _rights(role["rules"]) == _asked(mode)
+    assert _rights(role["rules"]) == _asked(mode) | _as_rights(whys(OPTIONAL))
+
+
+@pytest.mark.parametrize("mode", ["observe", "manage"])
+def test_each_right_says_what_it_is_used_for(mode: str) -> None:
+    assert all(whys(rules_of(mode)).values())
+    assert all(whys(OPTIONAL).values())
+    assert all(whys(NOT_NEEDED).values())
+
+
+def test_what_is_not_needed_is_needed_nowhere_in_observe() -> None:
+    assert not set(whys(NOT_NEEDED)) & {*whys(OBSERVE), *whys(OPTIONAL)}
+    assert {review.verb for review in whys(OPTIONAL)} == {"get"}
 
 
 def test_observe_reads_only_and_manage_is_more() -> None:

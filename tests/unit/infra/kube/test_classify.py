@@ -29,6 +29,22 @@ def test_admission_webhooks_and_pod_security_are_policies_whatever_their_code() 
     assert error.policy == 'PodSecurity "restricted:latest"'
 
 
+def test_a_patch_that_names_another_uid_is_stale() -> None:
+    """As a real API server answers it: 422, each field told once or more often."""
+    message = 'ConfigMap "a" is invalid: metadata.uid: Invalid value: "0": field is immutable'
+    cause = {
+        "reason": "FieldValueInvalid",
+        "field": "metadata.uid",
+        "message": 'Invalid value: "0": field is immutable',
+    }
+    for causes in ([cause], [cause, cause]):
+        body = {"kind": "Status", "code": 422, "reason": "Invalid", "message": message, "details": {"causes": causes}}
+        assert isinstance(classify(422, {}, json.dumps(body).encode(), CALL), errors.StaleWrite)
+    causes = [cause, {"reason": "FieldValueInvalid", "field": "spec.x", "message": "is wrong"}]
+    body = {"kind": "Status", "code": 422, "reason": "Invalid", "message": message, "details": {"causes": causes}}
+    assert isinstance(classify(422, {}, json.dumps(body).encode(), CALL), errors.Invalid)
+
+
 def test_a_limit_range_is_not_taken_for_a_missing_right() -> None:
     error = status(403, 'pods "web" is forbidden: maximum cpu usage per Container is 2, but limit is 4', "Forbidden")
     assert type(error) is errors.PolicyRefused
