@@ -40,7 +40,7 @@ def busy_by(
     window: Interval, by: Collection[str], site_id: UUID | None = None, cluster_id: UUID | None = None,
     pool_id: UUID | None = None, gpu_type_id: UUID | None = None,
 ) -> dict[BusyKey, Busy]:  # fmt: skip
-    """Busy and observed time of cards by what ``by`` names; no entry where nothing was observed. Two queries at most."""
+    """Busy and observed time of cards by what ``by`` names; none where nothing was observed. At most two queries."""
     rows = TelemetryHour.objects.filter(
         hour__gte=window.start, hour__lt=window.end, scope=TelemetryHour.Scope.CARD, observed_ms__gt=0
     )

@@ -13,8 +13,8 @@ class WaitSpan(TenantOwned):
     """From ``started_at`` to ``ended_at`` pods of a deployment had no place, for one reason and in one pool.
 
     One open row for each device request of the manifest (``part``); another reason, pool, number or shape closes it
-    and opens the next. ``pool_id`` is the one pool in which the ask is counted: of those that the scheduler named with the
-    reason nearest to a place, the one with most free cards (empty: it named none). ``count`` devices of one pod
+    and opens the next. ``pool_id`` is the one pool in which the ask is counted: of those that the scheduler named with
+    the reason nearest to a place, the one with most free cards (empty: it named none). ``count`` devices of one pod
     must lie on one node; ``pods`` of them wait. ``memory_mib`` and ``cores`` (percent) are of one HAMi share, 0: not
     one. ``owner_tenant_id``: whose unused guarantee on the type was the largest when a quota refused.
     """

@@ -20,8 +20,8 @@ LOOKED_AT = 20
 """Tenants whose own pods are looked at when the owner of an unused guarantee is sought."""
 
 _SAYS = (
-    "reason", "rule", "cluster_id", "pool_id", "gpu_type_id", "sharing", "count", "pods", "profile", "memory_mib", "cores",
-    "owner_tenant_id",
+    "reason", "rule", "cluster_id", "pool_id", "gpu_type_id", "sharing", "count", "pods", "profile", "memory_mib",
+    "cores", "owner_tenant_id",
 )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from tests.support.controlplane import ControlPlanes, control_planes
 from tests.support.db import Clone
 from tests.support.instance import RunningPortal, running_portal, wait_for
 from tests.support.keycloak import Keycloak
+from tests.support.prometheus import Exporter
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -87,7 +88,7 @@ def test_from_keycloak_to_the_bill(estate: Estate, times: dict[str, PodTimes], c
         steps.connect(admin, planes[name], planes[name].manage_kubeconfig)
     for name in CLUSTERS:
         steps.await_nodes(admin, name)
-        add_prometheus(admin, name, planes.prometheus)
+        add_prometheus(admin, name, planes.prometheus_url)
     steps.make_tenant(admin)
     map_group(admin)
     steps.set_prices(admin, month.start)
@@ -179,13 +180,13 @@ def cards_are_known(estate: Estate) -> None:
     truth = {
         (cluster, card["pod"]): card["uuid"]
         for cluster in CLUSTERS
-        for card in estate.planes[cluster].exporter.cards()
+        for card in Exporter(estate.planes[cluster].exporter_url).cards()
         if card["namespace"] == steps.NAMESPACE
     }
     assert len(truth) == 2, truth
 
     def told() -> bool:
-        for name in ("infra.telemetry", "billing.meter"):
+        for name in ("infra.telemetry.read", "billing.meter_hours"):
             estate.portal.tick(name)
         query = """
             SELECT c.slug, a.pod_name, a.device_uuid FROM billing_deviceallocation a

@@ -150,6 +150,8 @@ class RealCluster(ServedCluster):
     audit_log: Path
     etcd: str
     run: Path
+    exporter_url: str = ""
+    """Of its exporters, where `--exporters` or `--prometheus` was given (:class:`tests.support.prometheus.Exporter`)."""
 
     @cached_property
     def audit(self) -> Audit:
@@ -194,6 +196,8 @@ class ControlPlanes(ServingProcess[RealCluster]):
 
     programs: dict[str, str] = field(default_factory=dict)
     """Name → path of what was built (`kubectl` too)."""
+    prometheus_url: str = ""
+    """Of the one that scrapes all clusters' exporters, where `--prometheus` was given."""
 
 
 def start_planes(
@@ -216,10 +220,17 @@ def start_planes(
     command += ["--clusters", ",".join(clusters)] if clusters else []
     command += ["--fleet", str(fleet)] if fleet is not None else []
     process, facts = start([*command, *arguments], START_SECONDS)
-    planes = ControlPlanes(process, programs=facts["programs"])
+    planes = ControlPlanes(process, programs=facts["programs"], prometheus_url=facts.get("prometheus", ""))
     for name, row in facts["clusters"].items():
         paths = {key: Path(row[key]) for key in PATHS}
-        planes.clusters[name] = RealCluster(name, row["server"], **paths, etcd=facts["etcd"], run=Path(facts["run"]))
+        planes.clusters[name] = RealCluster(
+            name,
+            row["server"],
+            **paths,
+            etcd=facts["etcd"],
+            run=Path(facts["run"]),
+            exporter_url=row.get("exporter", ""),
+        )
     return planes
 
 

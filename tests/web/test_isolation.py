@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -17,8 +18,8 @@ from django.db import connection
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from billing.models import Bill, BillingPeriod, CreditNote, Rate
-from infra.models import ClaimRule, NamespaceClaim, Rebuild
+from billing.models import Bill, BillingPeriod, CreditNote, DeviceAllocation, FaultCredit, Rate
+from infra.models import ClaimRule, HealthEvent, NamespaceClaim, Node, Rebuild
 from portal.accounts.models import User
 from portal.kernel.clock import utcnow
 from portal.kernel.models import AuditEvent, WorkItem
@@ -96,6 +97,10 @@ def world() -> dict[str, Any]:
     mapping = GroupMapping.objects.create(
         claim="groups", value="/theirs", tenant=tenant, role="owner", created_by="test"
     )
+    with tenant_scope(tenant.pk):  # and some of its past was rebuilt
+        past = DeviceAllocation.objects.filter(bucket="tenants", ended_at__isnull=False).latest("started_at")
+        past.pk, past.pod_uid, past.source, past._state.adding = uuid4(), "past:x", "retroactive", True
+        past.save(force_insert=True)
     now = utcnow()
     rebuild = Rebuild.objects.create(
         cluster=cluster, from_at=now, until_at=now, cursor=now, searched_to=now, window_seconds=60, step_seconds=60,
@@ -105,6 +110,18 @@ def world() -> dict[str, Any]:
         position=1, kind="name", pattern="theirs-*", cluster=cluster, tenant_id=tenant.pk, valid_from=utcnow(),
         created_by="test",
     )  # fmt: skip
+    node = Node.objects.get(name="alpha-0")
+    event = HealthEvent.objects.create(
+        cluster=cluster, node=node, device="GPU-1", kind="xid", code="79", fault_class="node", started_at=now,
+        source="metrics",
+    )  # fmt: skip
+    with system_scope("test"):
+        credit = FaultCredit.objects.create(
+            tenant=tenant, issuer=estate.issuer, month=estate.november.starts_at, allocation_id=uuid4(),
+            event_id=event.pk, fault="XID 79", fault_class="node", happened_at=now, because="card",
+            cluster_name=cluster.slug, node_name=node.name, namespace="theirs", pod_name="p", charge_from=now,
+            charge_to=now + timedelta(hours=1), currency="EUR",
+        )  # fmt: skip
     stranger = User.objects.create_user("stranger")
     Member.objects.create(tenant=make_tenant("team-vision"), user=stranger, role="owner")
     client = Client()
@@ -127,6 +144,8 @@ def world() -> dict[str, Any]:
             "period": str(estate.november),
             "bill_id": str(bill.pk),
             "line_id": str(estate.lines()[0].pk),
+            "event_id": str(event.pk),
+            "credit_id": str(credit.pk),
             "rebuild_id": str(rebuild.pk),
             "item_id": str(WorkItem.objects.get(kind="deployment").pk),
             "rate_id": str(Rate.objects.earliest("id").pk),
