@@ -15,9 +15,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="deviceallocation",
             name="start_error_ms",
-            field=models.BigIntegerField(
-                default=0, help_text="Retroactive: it may have begun so much earlier."
-            ),
+            field=models.BigIntegerField(default=0, help_text="Retroactive: it may have begun so much earlier."),
         ),
         migrations.AddField(
             model_name="deviceallocation",

@@ -61,7 +61,8 @@ _TYPES = {
     "card_memory_mib": "bigint", "cores": "int", "slices": "int", "card_slices": "int", "share": "bigint",
     "cpu_millicores": "bigint", "host_memory_mib": "bigint", "bound_at": "timestamptz",
     "running_at": "timestamptz", "started_at": "timestamptz", "ended_at": "timestamptz", "inferred": "boolean",
-    "uncapped": "boolean", "first_day": "boolean", "evidence_seq": "bigint", "proved_by_api": "boolean", "start_error_ms": "bigint",
+    "uncapped": "boolean", "first_day": "boolean", "evidence_seq": "bigint", "proved_by_api": "boolean",
+    "start_error_ms": "bigint",
     "end_error_ms": "bigint",
 }  # fmt: skip
 _KEY = ("tenant_id", "pod_uid", "resource", "ordinal", "bucket", "segment")
@@ -217,7 +218,8 @@ def _rows(observation: PodObservation, context: Context) -> Iterable[tuple[Key, 
     except (UnknownHardwareError, ValueError) as error:
         context.unmetered[observation.uid] = {
             "namespace": observation.namespace, "name": observation.name, "reason": str(error),
-            "since": format_rfc3339(observation.scheduled_at or observation.first_seen_at), "source": observation.source,
+            "since": format_rfc3339(observation.scheduled_at or observation.first_seen_at),
+            "source": observation.source,
         }  # fmt: skip
         return
     if held and held[0].doubt:
@@ -252,12 +254,16 @@ def _rows(observation: PodObservation, context: Context) -> Iterable[tuple[Key, 
 
 
 def _stretch(observation: PodObservation, segment: Segment, life: Lifetime, context: Context) -> dict[str, Any]:
-    """When, and on whose account. The cost code is the deployment's, else that of the pod's label, else the claim's, else
-    the tenant's."""
+    """When, and on whose account.
+
+    The cost code is the deployment's, else that of the pod's label, else the claim's, else the tenant's.
+    """
     assert life.bound_at is not None  # it has segments
     tenant_id = UUID(segment.tenant) if segment.tenant else None
     codes = [
-        observation.label_cost_code[:60], segment.cost_code, context.tenant_codes.get(tenant_id, "") if tenant_id else ""
+        observation.label_cost_code[:60],
+        segment.cost_code,
+        context.tenant_codes.get(tenant_id, "") if tenant_id else "",
     ]  # fmt: skip
     deployment_id = None
     if observation.deployment_id is not None and tenant_id is not None:

@@ -43,7 +43,8 @@ FROM json_to_recordset(%s::json) AS r (id uuid, node_id uuid, gpu_type_id uuid, 
     {", ".join(f"{name} bigint" for name in _COLUMNS)}, idle_tenant_id uuid, per_card boolean, source text)
 ON CONFLICT (cluster_id, node_id, gpu_type_id, sharing, hour) DO UPDATE SET
     {", ".join(f"{name} = excluded.{name}" for name in _COLUMNS)},
-    per_card = excluded.per_card, source = excluded.source, revision = c.revision + 1, updated_at = statement_timestamp()
+    per_card = excluded.per_card, source = excluded.source, revision = c.revision + 1,
+    updated_at = statement_timestamp()
 WHERE ({", ".join(f"c.{name}" for name in _COLUMNS)}, c.per_card, c.source)
     IS DISTINCT FROM ({", ".join(f"excluded.{name}" for name in _COLUMNS)}, excluded.per_card, excluded.source)
 """  # noqa: S608  # constants only

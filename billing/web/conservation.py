@@ -96,7 +96,8 @@ def conservation_csv(request: HttpRequest) -> HttpResponse:
             (
                 row.day.isoformat() if row.day else "", row.cluster, row.gpu_type, row.sharing,
                 *(_hours(row.buckets[name]) for name in BUCKETS), _hours(row.in_service), _hours(row.balance),
-                _hours(row.overbooked), _hours(row.outside), "" if row.idle_cost is None else f"{row.idle_cost:f}", _hours(row.past),
+                _hours(row.overbooked), _hours(row.outside),
+                "" if row.idle_cost is None else f"{row.idle_cost:f}", _hours(row.past),
             )
             for row in _summary(form, window, narrow)
         ]  # fmt: skip

@@ -123,9 +123,7 @@ class BesideForm(WindowForm):
     """Days, cluster and team of the page beside OpenCost."""
 
     cluster = _BySlug(Cluster.objects.none(), required=False, to_field_name="slug", empty_label="all clusters")
-    tenant = _BySlug(
-        Tenant.objects.none(), required=False, to_field_name="slug", label="Team", empty_label="all teams"
-    )
+    tenant = _BySlug(Tenant.objects.none(), required=False, to_field_name="slug", label="Team", empty_label="all teams")
     longest = 31
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

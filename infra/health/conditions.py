@@ -104,9 +104,5 @@ def node_findings(
     if missing:
         found.append(Finding("allocatable", "missing", FaultClass.UNKNOWN, message=missing))
     if lost:
-        found.append(
-            Finding(
-                "heartbeat", "NodeLost", FaultClass.NODE, since=lost_since, message="Ready is Unknown."
-            )
-        )
+        found.append(Finding("heartbeat", "NodeLost", FaultClass.NODE, since=lost_since, message="Ready is Unknown."))
     return tuple(sorted(found, key=lambda one: one.key))

@@ -64,9 +64,7 @@ class Rule:
 OBSERVE: tuple[Rule, ...] = (
     Rule("", ("pods",), _READ, "metering: who holds which cards, from when until when"),
     Rule("", ("nodes",), _READ, "the hardware: cards, their kind, and when they are in service"),
-    Rule(
-        "", ("namespaces",), _READ, "whose pods are whose: names and labels; and which cluster this is"
-    ),
+    Rule("", ("namespaces",), _READ, "whose pods are whose: names and labels; and which cluster this is"),
     Rule("coordination.k8s.io", ("leases",), _READ, "heartbeats: when a node that is gone was last alive"),
 )
 """What the watcher and the probe read. ``leases``: the node heartbeats in ``kube-node-lease``."""

@@ -7,41 +7,98 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('infra', '0001_initial'),
+        ("infra", "0001_initial"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='ClusterEndpoint',
+            name="ClusterEndpoint",
             fields=[
-                ('id', models.UUIDField(default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('role', models.CharField(choices=[('metrics', 'Prometheus'), ('opencost', 'OpenCost')], max_length=10)),
-                ('via', models.CharField(choices=[('direct', 'directly'), ('proxy', "through the API server's proxy")], default='direct', max_length=8)),
-                ('url', models.URLField(blank=True, help_text='Directly: base address, with any path prefix.', max_length=400)),
-                ('service', models.CharField(blank=True, help_text='Through the proxy: namespace/service:port, or namespace/https:service:port.', max_length=200)),
-                ('path_prefix', models.CharField(blank=True, help_text='Through the proxy: as /prometheus.', max_length=200)),
-                ('auth', models.CharField(choices=[('none', 'none'), ('bearer', 'bearer token'), ('basic', 'user name and password'), ('mtls', 'client certificate')], default='none', max_length=8)),
-                ('secret_ciphertext', models.BinaryField(default=b'')),
-                ('ca_data', models.TextField(blank=True, help_text="PEM; empty: the system's authorities.")),
-                ('tenant_header', models.CharField(blank=True, max_length=60)),
-                ('tenant_value', models.CharField(blank=True, max_length=120)),
-                ('matchers', models.JSONField(blank=True, default=dict)),
-                ('paused', models.BooleanField(default=False)),
-                ('product', models.CharField(blank=True, help_text='What answered: prometheus, thanos, opencost …', max_length=40)),
-                ('version', models.CharField(blank=True, max_length=60)),
-                ('read_until', models.DateTimeField(blank=True, help_text='Everything before this instant is read.', null=True)),
-                ('last_answer_at', models.DateTimeField(blank=True, null=True)),
-                ('last_sample_at', models.DateTimeField(blank=True, help_text='Metrics: the newest sample that was seen.', null=True)),
-                ('conditions', models.JSONField(blank=True, default=list)),
-                ('generation', models.PositiveBigIntegerField(default=1)),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='endpoints', to='infra.cluster')),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=portal.kernel.ids.uuid7, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                (
+                    "role",
+                    models.CharField(choices=[("metrics", "Prometheus"), ("opencost", "OpenCost")], max_length=10),
+                ),
+                (
+                    "via",
+                    models.CharField(
+                        choices=[("direct", "directly"), ("proxy", "through the API server's proxy")],
+                        default="direct",
+                        max_length=8,
+                    ),
+                ),
+                (
+                    "url",
+                    models.URLField(
+                        blank=True, help_text="Directly: base address, with any path prefix.", max_length=400
+                    ),
+                ),
+                (
+                    "service",
+                    models.CharField(
+                        blank=True,
+                        help_text="Through the proxy: namespace/service:port, or namespace/https:service:port.",
+                        max_length=200,
+                    ),
+                ),
+                (
+                    "path_prefix",
+                    models.CharField(blank=True, help_text="Through the proxy: as /prometheus.", max_length=200),
+                ),
+                (
+                    "auth",
+                    models.CharField(
+                        choices=[
+                            ("none", "none"),
+                            ("bearer", "bearer token"),
+                            ("basic", "user name and password"),
+                            ("mtls", "client certificate"),
+                        ],
+                        default="none",
+                        max_length=8,
+                    ),
+                ),
+                ("secret_ciphertext", models.BinaryField(default=b"")),
+                ("ca_data", models.TextField(blank=True, help_text="PEM; empty: the system's authorities.")),
+                ("tenant_header", models.CharField(blank=True, max_length=60)),
+                ("tenant_value", models.CharField(blank=True, max_length=120)),
+                ("matchers", models.JSONField(blank=True, default=dict)),
+                ("paused", models.BooleanField(default=False)),
+                (
+                    "product",
+                    models.CharField(
+                        blank=True, help_text="What answered: prometheus, thanos, opencost …", max_length=40
+                    ),
+                ),
+                ("version", models.CharField(blank=True, max_length=60)),
+                (
+                    "read_until",
+                    models.DateTimeField(blank=True, help_text="Everything before this instant is read.", null=True),
+                ),
+                ("last_answer_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "last_sample_at",
+                    models.DateTimeField(blank=True, help_text="Metrics: the newest sample that was seen.", null=True),
+                ),
+                ("conditions", models.JSONField(blank=True, default=list)),
+                ("generation", models.PositiveBigIntegerField(default=1)),
+                ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "cluster",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="endpoints", to="infra.cluster"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['cluster', 'role'],
-                'constraints': [models.UniqueConstraint(fields=('cluster', 'role'), name='cluster_endpoint_unique')],
+                "ordering": ["cluster", "role"],
+                "constraints": [models.UniqueConstraint(fields=("cluster", "role"), name="cluster_endpoint_unique")],
             },
         ),
     ]

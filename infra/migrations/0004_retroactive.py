@@ -55,9 +55,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "window_seconds",
-                    models.PositiveIntegerField(
-                        help_text="The next window's length; halved where it is too large."
-                    ),
+                    models.PositiveIntegerField(help_text="The next window's length; halved where it is too large."),
                 ),
                 ("step_seconds", models.PositiveIntegerField(help_text="Between two looks within a window.")),
                 ("windows_done", models.PositiveIntegerField(default=0)),
@@ -65,9 +63,7 @@ class Migration(migrations.Migration):
                 ("pods", models.PositiveIntegerField(default=0, help_text="Rebuilt pods that asked for cards.")),
                 (
                     "pods_proved",
-                    models.PositiveIntegerField(
-                        default=0, help_text="Of them, those that the Kubernetes API proves."
-                    ),
+                    models.PositiveIntegerField(default=0, help_text="Of them, those that the Kubernetes API proves."),
                 ),
                 ("nodes", models.PositiveIntegerField(default=0)),
                 (
@@ -78,9 +74,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "gaps",
-                    models.JSONField(
-                        default=list, help_text="[[from, until], …], RFC 3339: times without any scrape."
-                    ),
+                    models.JSONField(default=list, help_text="[[from, until], …], RFC 3339: times without any scrape."),
                 ),
                 ("notes", models.JSONField(default=list, help_text="What could not be read, in sentences.")),
                 ("failures", models.PositiveIntegerField(default=0, help_text="In a row.")),

@@ -44,7 +44,9 @@ class Cluster(Global):
     kubeconfig_ciphertext = models.BinaryField(editable=False)
     credential_expires_at = models.DateTimeField(null=True, blank=True)
     kubernetes_version = models.CharField(max_length=40, blank=True)
-    rights = models.JSONField(default=dict, blank=True, help_text="infra.rights.RightsReport as JSON; empty: not asked.")
+    rights = models.JSONField(
+        default=dict, blank=True, help_text="infra.rights.RightsReport as JSON; empty: not asked."
+    )
     rights_checked_at = models.DateTimeField(
         null=True, blank=True, help_text="Empty: they are asked for at the next probe."
     )

@@ -35,7 +35,9 @@ class ClusterEndpoint(Global):
     via = models.CharField(max_length=8, choices=Via.choices, default=Via.DIRECT)
     url = models.URLField(max_length=400, blank=True, help_text="Directly: base address, with any path prefix.")
     service = models.CharField(
-        max_length=200, blank=True, help_text="Through the proxy: namespace/service:port, or namespace/https:service:port."
+        max_length=200,
+        blank=True,
+        help_text="Through the proxy: namespace/service:port, or namespace/https:service:port.",
     )
     path_prefix = models.CharField(max_length=200, blank=True, help_text="Through the proxy: as /prometheus.")
     auth = models.CharField(max_length=8, choices=Auth.choices, default=Auth.NONE)

@@ -53,9 +53,7 @@ def reconcile(item: Claimed) -> Outcome:
     found = [_reachable(error), _credentials_valid(error, cluster.credential_expires_at, now)]
     report = _rights(client, cluster, now) if client is not None and error is None else None
     if isinstance(report, KubeError):
-        found.append(
-            Condition(RIGHTS_COMPLETE, "Unknown", report.reason, f"Not known: {report.sentence}")
-        )
+        found.append(Condition(RIGHTS_COMPLETE, "Unknown", report.reason, f"Not known: {report.sentence}"))
     elif report is not None:
         found.append(rights_condition(report))
     with item.fenced():

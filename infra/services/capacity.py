@@ -34,7 +34,13 @@ class InService:
 def state_of(span: CapacitySpan) -> InService:
     """The state that a span records."""
     return InService(
-        span.gpu_type_id, span.sharing, span.zone_id, span.cards, span.unavailable_cards, span.reason, span.lost,
+        span.gpu_type_id,
+        span.sharing,
+        span.zone_id,
+        span.cards,
+        span.unavailable_cards,
+        span.reason,
+        span.lost,
         tuple(span.unavailable_devices),
     )
 

@@ -108,7 +108,7 @@ def _in_service(
         facts.ready is None,
     )
     watched = next((span for span in spans if span.source != EvidenceSource.RETROACTIVE), None)
-    if watched is None or node is None or _tells_sharing(facts, history):
+    if watched is None or node is None or _tells_sharing(facts, piece.state, history):
         return state, facts
     # Resources alone say how many devices there are, not what they are: a node that had the same ones when it was
     # watched handed out its cards in the same way.
@@ -127,9 +127,15 @@ def _in_service(
     )  # fmt: skip
 
 
-def _tells_sharing(facts: NodeFacts, history: NodeHistory) -> bool:
-    """Whether history itself says how the node's cards were handed out."""
-    return bool(history.hami_cards.get(facts.name)) or "nvidia.com/gpu.count" in facts.labels
+def _tells_sharing(facts: NodeFacts, state: NodeState, history: NodeHistory) -> bool:
+    """Whether history itself says how the node's cards were handed out.
+
+    GPU feature discovery counts cards; more of them to hand out than there are (HAMi, time slices) leaves it open how.
+    """
+    if history.hami_cards.get(facts.name):
+        return True
+    count = facts.labels.get("nvidia.com/gpu.count")
+    return count is not None and dict(state.capacity).get("nvidia.com/gpu", "0") in ("0", count)
 
 
 def _past_node(cluster: Cluster, piece: Piece, facts: NodeFacts) -> Node:

@@ -23,6 +23,7 @@ def own_roles(request: HttpRequest) -> HttpResponse:
     """One's own roles, and where each comes from."""
     actor = actor_of(request)
     assert actor is not None  # signed_in
+    assert actor.user_id is not None  # a browser session is a person's
     user = User.objects.get(pk=actor.user_id)
     return render(request, "accounts/roles.html", _context(user, everything=False))
 

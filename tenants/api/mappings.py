@@ -19,7 +19,9 @@ from tenants.services.mappings import mapping_add, mapping_remove
 class GroupMappingSerializer(serializers.ModelSerializer[GroupMapping]):
     """A rule: whoever's claim holds the value has the role."""
 
-    tenant = serializers.SlugRelatedField(slug_field="slug", read_only=True, allow_null=True)
+    tenant: serializers.SlugRelatedField[Tenant] = serializers.SlugRelatedField(
+        slug_field="slug", read_only=True, allow_null=True
+    )
     role = serializers.CharField(read_only=True, help_text="In the tenant; empty: it gives a platform role.")
 
     class Meta:

@@ -86,7 +86,7 @@ class FakeOpenCost(EndpointClient):
         names = (
             dict.fromkeys([*self.pods, *((name, "files") for name in {*self.storage, *self.network})], 0) | self.pods
         )
-        first = {}
+        first: dict[Any, Any] = {}
         for namespace, pod in names:
             first.setdefault(namespace, pod)
         for (namespace, pod), cards in names.items():

@@ -560,9 +560,9 @@ def test_a_claim_decides_whose_storage_it_is(cluster: Cluster, tenant: Tenant, i
     with system_scope("test"):
         assert claims_work_in(source_ensure(cluster.pk)) == 2
         assert claims_work_in(source_ensure(cluster.pk)) == 0
-        sums = {}
+        sums: dict[object, Decimal] = {}
         for one in EstimatedCost.objects.all():
-            sums[one.tenant_id] = sums.get(one.tenant_id, 0) + one.amount
+            sums[one.tenant_id] = sums.get(one.tenant_id, Decimal(0)) + one.amount
         assert sums == {tenant.pk: Decimal("0.2"), other.pk: Decimal("0.6")}
 
 

@@ -151,7 +151,7 @@ class RealCluster(ServedCluster):
     etcd: str
     run: Path
     exporter_url: str = ""
-    """Of its exporters, where `--exporters` or `--prometheus` was given (:class:`tests.support.prometheus.Exporter`)."""
+    """Of its exporters (:class:`tests.support.prometheus.Exporter`), where `--prometheus` was given."""
 
     @cached_property
     def audit(self) -> Audit:

@@ -114,7 +114,10 @@ def _username(sub: str, claims: Mapping[str, Any]) -> str:
 def _label(user: User, claims: Mapping[str, Any]) -> None:
     shown = next((claims[key] for key in ("name", "preferred_username") if _text(claims.get(key))), "")
     email = claims.get("email")
-    labels = {"display_name": shown.strip()[:150], "email": email.strip() if _text(email) else ""}
+    labels = {
+        "display_name": shown.strip()[:150],
+        "email": email.strip() if isinstance(email, str) and _text(email) else "",
+    }
     try:
         if labels["email"]:
             validate_email(labels["email"])

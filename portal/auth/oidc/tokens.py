@@ -95,7 +95,7 @@ def access_token(text: str) -> dict[str, Any]:
     return claims
 
 
-def _decode(text: str, *, audience: str, require: Sequence[str]) -> dict[str, Any]:
+def _decode(text: object, *, audience: str, require: Sequence[str]) -> dict[str, Any]:
     source = provider()
     if not isinstance(text, str) or not 0 < len(text) <= LONGEST:
         raise TokenRefused("There is no token, or it is too long.")

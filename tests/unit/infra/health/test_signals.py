@@ -139,9 +139,7 @@ def test_polarity_of_conditions() -> None:
 
 
 def test_cards_and_heartbeats() -> None:
-    found = node_findings(
-        [], unhealthy=["GPU-1"], held_back=["GPU-2"], missing="1 of 8 not allocatable", lost=True
-    )
+    found = node_findings([], unhealthy=["GPU-1"], held_back=["GPU-2"], missing="1 of 8 not allocatable", lost=True)
     assert [(one.kind, one.device) for one in found] == [
         ("allocatable", ""), ("heartbeat", ""), ("hami", "GPU-1"), ("hami", "GPU-2"),
     ]  # fmt: skip
