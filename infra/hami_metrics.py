@@ -103,7 +103,7 @@ def read_hami(rows: Iterable[Series]) -> HamiReading:
         if not uuid or (row.name in _CONTAINER and workload is None):
             continue
         index = labels.get("container_index", "") if workload is not None else ""
-        number = int(index) if index.isdecimal() else None
+        number = int(index) if index.isdecimal() and len(index) < 5 else None
         if workload is not None and index and number is None and not workload.container:
             workload = workload._replace(container=index)  # an older release wrote the name there
         key = (uuid, workload, number, figure)

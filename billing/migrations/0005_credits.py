@@ -67,6 +67,10 @@ class Migration(migrations.Migration):
                 ("namespace", models.CharField(max_length=63)),
                 ("pod_name", models.CharField(max_length=253)),
                 ("deployment_id", models.UUIDField(blank=True, null=True)),
+                (
+                    "held",
+                    models.JSONField(default=dict, help_text="Cluster, card, mode, share, CPU, memory and cost code."),
+                ),
                 ("charge_from", models.DateTimeField()),
                 ("charge_to", models.DateTimeField()),
                 ("settled", models.BooleanField(default=False)),

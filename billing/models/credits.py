@@ -13,7 +13,8 @@ class FaultCredit(TenantOwned):
 
     ``charge_to`` grows until the pod has ended, or the month; then it is ``settled`` and is decided: approved by itself
     up to a limit, above it by finance. An approved one is a line of the bill that is closed next (``period``), with
-    the fault and its time. ``amount`` is what that line takes off, positive; None while it has no price.
+    the fault and its time. ``amount`` is what that line takes off, positive; None while it has no price. ``held`` is
+    what the allocation was when this was written: a bill is made again from it, whatever evidence comes later.
     ``event_id``: the ``infra.HealthEvent``.
     """
 
@@ -42,6 +43,7 @@ class FaultCredit(TenantOwned):
     namespace = models.CharField(max_length=63)
     pod_name = models.CharField(max_length=253)
     deployment_id = models.UUIDField(null=True, blank=True)
+    held = models.JSONField(default=dict, help_text="Cluster, card, mode, share, CPU, memory and cost code.")
     charge_from = models.DateTimeField()
     charge_to = models.DateTimeField()
     settled = models.BooleanField(default=False)

@@ -21,6 +21,7 @@ IDLE, UNALLOCATED, UNMOUNTED, SHARED, EXTERNAL = SPECIAL = (
 )  # fmt: skip
 """Rows that are no namespace: what nobody used, what has no value of the aggregate, volumes without a pod."""
 MOST_ROWS = 200_000
+LONGEST_NAMESPACE, LONGEST_POD = 63, 253
 ROUNDING = Decimal("0.00001")
 """Figures of allocations are whole multiples of this."""
 
@@ -142,7 +143,10 @@ def _names(name: str, row: Obj, aggregate: Sequence[str]) -> tuple[str, str]:
     own = all(properties.get(what, part) == part for what, part in found.items())
     if len(parts) != len(aggregate) or not own or not properties.get("namespace"):
         raise Refused(f"{name} is no {' and '.join(aggregate)}: OpenCost aggregated by something else.", retry=False)
-    return str(properties["namespace"]), found.get("pod", "")
+    namespace, pod = str(properties["namespace"]), found.get("pod", "")
+    if len(namespace) > LONGEST_NAMESPACE or len(pod) > LONGEST_POD:
+        raise Refused(f"{name[:LONGEST_POD]} is a longer name than Kubernetes has.", retry=False)
+    return namespace, pod
 
 
 def by_namespace(rows: Iterable[Row]) -> list[Row]:

@@ -10,15 +10,19 @@ Shapes (OpenCost core/pkg/opencost/allocation_json.go, pkg/costmodel/router.go, 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from infra.kube.decoding import loads
 from portal.kernel.clock import Interval, format_rfc3339, parse_rfc3339
 
 LONGEST_QUOTE = 200
+LONGEST_REFUSAL = 16 * 1024
+"""Characters of a failed answer that are looked at."""
+LARGEST, FINEST = 19, -30
+"""Powers of ten: no cost, hour or byte-hour is as large as the first; digits below the second say nothing."""
 
 Obj = Mapping[str, Any]
 
@@ -45,8 +49,8 @@ def data_of(status: int, body: bytes) -> Any:
             retry=status >= 500 or status in (401, 403, 404, 408, 429),
         )
     try:
-        answer = _parse(text)
-    except (ValueError, RecursionError):
+        answer = _parse(body)
+    except ValueError:
         what = "a web page (a login page of a proxy?)" if text.lstrip()[:1] == "<" else "no JSON"
         raise Refused(f"OpenCost answered with {what}: {_quote(text)}.") from None
     if not isinstance(answer, dict):
@@ -67,17 +71,18 @@ class NotANumber:
 NOT_A_NUMBER = NotANumber()
 
 
-def _parse(text: str) -> Any:
-    return json.loads(text, parse_float=Decimal, parse_int=Decimal, parse_constant=lambda _: NOT_A_NUMBER)
+def _parse(body: bytes) -> Any:
+    return loads(body, parse_float=Decimal, parse_int=Decimal, parse_constant=lambda _: NOT_A_NUMBER)
 
 
 def _message(text: str) -> str:
     """What a failed answer says: the message of its JSON body, wherever that begins, or its text."""
+    text = text[:LONGEST_REFUSAL]
     start = text.find("{")
     if start >= 0:
         try:
-            found = _parse(text[start:])
-        except (ValueError, RecursionError):
+            found = _parse(text[start:].encode())
+        except ValueError:
             found = None
         if isinstance(found, dict) and found.get("message"):
             before = text[:start].strip()
@@ -86,7 +91,7 @@ def _message(text: str) -> str:
 
 
 def _quote(text: str) -> str:
-    words = " ".join(text.split())
+    words = " ".join(text[:LONGEST_REFUSAL].replace("\x00", "\ufffd").split())
     return words if len(words) <= LONGEST_QUOTE else words[:LONGEST_QUOTE] + "…"
 
 
@@ -105,7 +110,11 @@ def figure(row: Obj, name: str, what: str, *, empty: bool = False) -> Decimal:
         return Decimal(0)
     if not isinstance(value, Decimal) or not value.is_finite():
         wrong = "is missing" if name not in row else "is null (what OpenCost writes for NaN)" if value is None else ""
-        raise Refused(f"{name} of {what} {wrong or f'is {value!r}, which is no number'}.")
+        raise Refused(f"{name} of {what} {wrong or f'is {_quote(repr(value))}, which is no number'}.")
+    if value and value.adjusted() >= LARGEST:
+        raise Refused(f"{name} of {what} is {value:.3e}, which is more than it can be.")
+    if value.as_tuple().exponent < FINEST:  # type: ignore[operator]  # finite: a number
+        value = round(value, -FINEST)
     if value < 0:
         raise Refused(f"{name} of {what} is negative: {value:f}.")
     return value
@@ -115,6 +124,8 @@ def amount(row: Obj, name: str, what: str, *, empty: bool = False) -> Decimal:
     """A cost with its adjustment, as OpenCost's own totals have it. Raises Refused as :func:`figure`."""
     adjustment = row.get(f"{name}Adjustment")
     change = adjustment if isinstance(adjustment, Decimal) and adjustment.is_finite() else Decimal(0)
+    if change and not FINEST <= change.adjusted() < LARGEST:
+        raise Refused(f"{name}Adjustment of {what} is {change:.3e}, which it can't be.")
     total = figure(row, name, what, empty=empty) + change
     if total < 0:
         raise Refused(f"{name} of {what} is negative with its adjustment: {total:f}.")

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
@@ -30,33 +31,35 @@ class Credited:
     late: list[Line] = field(default_factory=list)
 
 
-def credit_lines_of(
-    credit: FaultCredit, allocation: DeviceAllocation, rates: Sequence[Rate], book: RateBook
-) -> list[Line]:
-    """The negative lines of one credit: what the allocation is charged in that time, one for each rate. Lines without
-    a price are left out: the usage itself says so.
+def held_of(allocation: DeviceAllocation) -> dict[str, Any]:
+    """What a credit keeps of an allocation (with its ``gpu_type``): all that its price depends on."""
+    return {
+        "cluster": str(allocation.cluster_id), "type": allocation.gpu_type.slug if allocation.gpu_type else "",
+        "sharing": allocation.sharing, "profile": allocation.profile, "share": allocation.share,
+        "cpu_millicores": allocation.cpu_millicores, "memory_mib": allocation.host_memory_mib,
+        "cost_code": allocation.cost_code,
+    }  # fmt: skip
 
-    Args:
-        allocation: with its ``gpu_type``.
-    """
+
+def credit_lines_of(credit: FaultCredit, rates: Sequence[Rate], book: RateBook) -> list[Line]:
+    """The negative lines of one credit: what the allocation is charged in that time, one for each rate. What has no
+    price yet is among them, without an amount."""
+    held = credit.held
     window = Interval(credit.charge_from, credit.charge_to)
     edges = {edge for one in rates for edge in (one.valid_from, one.valid_to) if edge is not None}
     hourly = any(one.hourly for one in rates)
     if hourly:
         edges |= {hour.start for hour in hours(window)}
-    slug = allocation.gpu_type.slug if allocation.gpu_type else ""
-    key = RateKey(Resource.GPU, slug, allocation.sharing, allocation.profile)
-    deployment = str(allocation.deployment_id) if allocation.deployment_id else ""
-    subject = Subject(
-        str(allocation.tenant_id), "" if deployment else allocation.namespace, deployment, allocation.cost_code
-    )
-    cpu, memory = allocation.cpu_millicores, allocation.host_memory_mib
-    share = CARD if allocation.sharing == SharingMode.MIG else allocation.share
+    key = RateKey(Resource.GPU, held["type"], held["sharing"], held["profile"])
+    deployment = str(credit.deployment_id) if credit.deployment_id else ""
+    subject = Subject(str(credit.tenant_id), "" if deployment else credit.namespace, deployment, held["cost_code"])
+    cpu, memory = held["cpu_millicores"], held["memory_mib"]
+    share = CARD if held["sharing"] == SharingMode.MIG else held["share"]
     sums = [
         UsageSum(
-            subject, key, segment, -segment.ms, -allocation.share * segment.ms,
+            subject, key, segment, -segment.ms, -held["share"] * segment.ms,
             (HostPart(cpu, memory, share, -segment.ms),) if cpu or memory else (),
-            cluster=str(allocation.cluster_id) if hourly else "",
+            cluster=held["cluster"] if hourly else "",
         )
         for segment in segments_of(edges, window)
         if segment.ms
@@ -64,14 +67,14 @@ def credit_lines_of(
     return [
         replace(line, kind=Kind.CREDIT, reason=credit.sentence, credit_id=str(credit.pk))
         for line in charges(sums, (), book)
-        if line.is_priced
     ]
 
 
 def amount_of(lines: Iterable[Line]) -> Decimal | None:
-    """What lines take off, positive; None where nothing of it has a price."""
-    amounts = [line.amount for line in lines if line.amount is not None]
-    return -exact_sum(amounts) if amounts else None
+    """What lines take off, positive; None where some of it has no price yet: a part of it would pass for all of it."""
+    amounts = [line.amount for line in lines]
+    known = [amount for amount in amounts if amount is not None]
+    return -exact_sum(known) if amounts and len(known) == len(amounts) else None
 
 
 def credits_due(issuer: Issuer, window: Interval, *, is_first: bool) -> QuerySet[FaultCredit]:
@@ -98,24 +101,15 @@ def credited_lines(
     issuer: Issuer, window: Interval, rates: Sequence[Rate], book: RateBook, *, is_first: bool,
     tenant_ids: Collection[UUID] | None,
 ) -> dict[UUID, Credited]:  # fmt: skip
-    """The credit lines of a month's bills by tenant. Two queries."""
+    """The credit lines of a month's bills by tenant. One without a price is left out: the usage itself says so."""
     rows = credits_due(issuer, window, is_first=is_first)
     if tenant_ids is not None:
         rows = rows.filter(tenant_id__in=tenant_ids)
     found: dict[UUID, Credited] = defaultdict(Credited)
-    rows_found = list(rows.order_by("charge_from", "id"))
-    allocations = {
-        row.pk: row
-        for row in DeviceAllocation.objects.filter(pk__in={one.allocation_id for one in rows_found}).select_related(
-            "gpu_type"
-        )
-    }
-    for credit in rows_found:
-        allocation = allocations.get(credit.allocation_id)
-        if allocation is not None:
-            lines = credit_lines_of(credit, allocation, rates, book)
-            own = found[credit.tenant_id]
-            (own.current if credit.charge_from >= window.start else own.late).extend(lines)
+    for credit in rows.order_by("charge_from", "id"):
+        lines = [line for line in credit_lines_of(credit, rates, book) if line.is_priced]
+        own = found[credit.tenant_id]
+        (own.current if credit.charge_from >= window.start else own.late).extend(lines)
     return found
 
 

@@ -130,7 +130,8 @@ def _credit_parts(line: BillLine) -> LineParts:
         return LineParts((), 0, 0, quantity)
     ms = Interval(line.charge_from, line.charge_to).ms
     part = LineAllocation(
-        row, row.node_id, row.node.name if row.node else "", line.charge_from, line.charge_to, -ms, -ms * row.share, 0,
+        row, row.node_id, row.node.name if row.node else "", line.charge_from, line.charge_to, -ms,
+        -ms * (credit.held["share"] if credit is not None else row.share), 0,
         quantity,
     )  # fmt: skip
     return LineParts((part,), 1, -ms, quantity)

@@ -16,7 +16,7 @@ from billing.rating import DrawnUp, Line
 from billing.selectors.bills import clusters_behind, unmetered_pods
 from billing.selectors.charges import charges_of, delimiters_of, tenants_billed_by
 from billing.selectors.periods import closes_at, unsettled
-from billing.services.fault_credits import fault_credits_take
+from billing.services.fault_credits import fault_credits_settle, fault_credits_take
 from billing.services.periods import periods_ensure
 from infra.models import GPUType
 from portal.kernel import audit
@@ -86,9 +86,10 @@ def _make_bills(period: BillingPeriod, tenant_ids: list[UUID], upto: int, actor:
         # A price that is being set now is waited for; from here on none can be set in this period.
         RateCard.objects.select_for_update().filter(issuer=issuer).first()
         bounds = delimiters_of(row, upto)
-        fault_credits_take(row, bounds.window, is_first=bounds.is_first)
+        fault_credits_take(row, bounds.window, is_first=bounds.is_first, tenant_ids=tenant_ids)
         found = charges_of(issuer, bounds, tenant_ids=tenant_ids)
         _refuse_unpriced(row, found)
+        fault_credits_settle(line for charges in found.values() for line in charges.lines)
         now = utcnow()
         bills: list[Bill] = []
         lines: list[BillLine] = []

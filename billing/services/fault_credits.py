@@ -3,13 +3,15 @@
 A held card with a reset- or node-class fault is credited from the fault to the pod's end; never for what a program
 does to itself (XID 13, 31, 43, 45 and the like are of other classes). A pod that restarts within minutes of a fault of
 its node is credited too, though it is not known to have held the faulty card: a loop that a node causes is not its own.
+
+Until it is on a bill a credit follows the evidence, as the usage does: nobody is given back what he is not charged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
 
@@ -19,10 +21,12 @@ from django.db.models import Q
 from billing.locks import last_usage_seq
 from billing.models import BillingPeriod, Bucket, DeviceAllocation, FaultCredit, Issuer, MeterProgress
 from billing.prices import book_of, stored_rates
+from billing.rating import Line
 from billing.selectors.charges import issuer_of
-from billing.selectors.fault_credits import amount_of, credit_lines_of, credits_open
+from billing.selectors.fault_credits import amount_of, credit_lines_of, credits_open, held_of
 from infra.health import FaultClass
 from infra.models import HealthEvent, PodObservation
+from infra.models.evidence import EvidenceSource
 from infra.pod_reading import load_evidence
 from portal.kernel import audit
 from portal.kernel.actors import Actor
@@ -52,7 +56,7 @@ def fault_credits_update(*, now: datetime | None = None) -> int:
         found = _due(now)
         final = dict(MeterProgress.objects.values_list("cluster_id", "final_until"))
         issuers: dict[UUID, Issuer | None] = {}
-        written = 0
+        written = _follow()
         for one in sorted(found.values(), key=lambda due: (due.event.started_at, str(due.allocation.pk))):
             tenant_id = one.allocation.tenant_id
             assert tenant_id is not None  # charged time is somebody's
@@ -76,7 +80,7 @@ def _due(now: datetime) -> dict[UUID, _Due]:
         then = DeviceAllocation.objects.filter(
             Q(ended_at__isnull=True) | Q(ended_at__gt=event.started_at), cluster_id=event.cluster_id,
             bucket=Bucket.TENANTS, tenant__isnull=False, node_id=event.node_id, bound_at__lte=event.started_at,
-        ).select_related("gpu_type", "node", "cluster")  # fmt: skip
+        ).exclude(source=EvidenceSource.RETROACTIVE).select_related("gpu_type", "node", "cluster")  # fmt: skip
         restarted = _restarted(event) if event.fault_class == FaultClass.NODE else set()
         for allocation in then:
             if not event.device:
@@ -139,21 +143,26 @@ def _write(due: _Due, issuer: Issuer, month: Period, part: Interval, *, settled:
         .filter(tenant_id=tenant_id, allocation_id=allocation.pk, month=month.start)
         .first()
     )
-    if row is not None and row.state != FaultCredit.State.PROPOSED:
-        return 0  # decided: what comes later is for a person
-    if row is not None and row.settled and row.amount is not None:
-        return 0  # waits for finance
+    if row is not None and (row.period_id is not None or row.state == FaultCredit.State.REJECTED):
+        return 0
+    is_new, decided = row is None, row is not None and row.settled and row.amount is not None
     row = row or FaultCredit(tenant_id=tenant_id, allocation_id=allocation.pk, month=month.start)
-    before = (row.charge_to, row.settled, row.amount) if not row._state.adding else None
+    before = None if is_new else _concerns(row)
+    amount = row.amount
     row.issuer, row.event_id, row.because = issuer, event.pk, due.because
     row.fault, row.fault_class, row.happened_at = event.title, event.fault_class, event.started_at
     row.cluster_name, row.node_name, row.device = event.cluster.slug, event.node.name, event.device
     row.namespace, row.pod_name, row.deployment_id = allocation.namespace, allocation.pod_name, allocation.deployment_id
     row.charge_from, row.charge_to, row.settled, row.currency = part.start, part.end, settled, issuer.currency
+    row.held = held_of(allocation)
+    if decided and before == _concerns(row):
+        return 0  # it is approved, or waits for finance
     rates = stored_rates(issuer)
-    row.amount = amount_of(credit_lines_of(row, allocation, rates, book_of(issuer, rates, part, last_usage_seq())))
-    if before == (row.charge_to, row.settled, row.amount):
+    row.amount = amount_of(credit_lines_of(row, rates, book_of(issuer, rates, part, last_usage_seq())))
+    if (before, amount) == (_concerns(row), row.amount):
         return 0
+    if row.state == FaultCredit.State.APPROVED:  # something else was approved
+        row.state, row.decided_by, row.decided_at, row.decided_why = FaultCredit.State.PROPOSED, "", None, ""
     if settled and row.amount is not None and row.amount <= Decimal(settings.AIF_FAULT_CREDIT_LIMIT):
         row.state, row.decided_by, row.decided_at = FaultCredit.State.APPROVED, ROBOT.label, utcnow()
         row.decided_why = f"Not above {settings.AIF_FAULT_CREDIT_LIMIT} {issuer.currency}."
@@ -161,6 +170,47 @@ def _write(due: _Due, issuer: Issuer, month: Period, part: Interval, *, settled:
     if row.state == FaultCredit.State.APPROVED:
         _record(row, ROBOT)
     return 1
+
+
+def _concerns(row: FaultCredit) -> tuple[object, ...]:
+    """What is decided about."""
+    return row.charge_from, row.charge_to, row.settled, row.held, row.deployment_id, row.issuer_id
+
+
+def _follow() -> int:
+    """Take back credits, on no bill yet, of time that later evidence gave to somebody else, or that another issuer
+    bills; how many."""
+    rows = FaultCredit.objects.select_for_update(of=("self",)).filter(
+        period__isnull=True, state__in=[FaultCredit.State.PROPOSED, FaultCredit.State.APPROVED]
+    )
+    found = list(rows.order_by("id"))
+    allocations = _allocations(found)
+    issuers = {tenant_id: issuer_of(tenant_id) for tenant_id in {row.tenant_id for row in found}}
+    gone = 0
+    for row in found:
+        held = allocations.get(row.allocation_id)
+        charged = held is not None and held.started_at < row.charge_to and _until(held) > row.charge_from
+        issuer = issuers[row.tenant_id]
+        if charged and issuer is not None and issuer.pk == row.issuer_id:
+            continue
+        audit.record(
+            "fault_credit_take_back", actor=ROBOT, tenant_id=row.tenant_id, object_kind="fault_credit",
+            object_id=row.pk, object_name=row.sentence,
+            before={"amount": str(row.amount), "currency": row.currency, "state": row.state, "pod": row.pod_name},
+        )  # fmt: skip
+        row.delete()
+        gone += 1
+    return gone
+
+
+def _allocations(rows: Iterable[FaultCredit]) -> Mapping[UUID, DeviceAllocation]:
+    """What the credits are of, as it is now, by id."""
+    found = DeviceAllocation.objects.filter(pk__in={row.allocation_id for row in rows}, bucket=Bucket.TENANTS)
+    return {row.pk: row for row in found.select_related("gpu_type")}
+
+
+def _until(allocation: DeviceAllocation) -> datetime:
+    return allocation.ended_at or datetime.max.replace(tzinfo=UTC)
 
 
 def fault_credit_decide(*, credit: FaultCredit, approve: bool, reason: str, actor: Actor) -> FaultCredit:
@@ -187,11 +237,32 @@ def fault_credit_decide(*, credit: FaultCredit, approve: bool, reason: str, acto
     return row
 
 
-def fault_credits_take(period: BillingPeriod, window: Interval, *, is_first: bool) -> int:
-    """Put the approved credits on the bills of a period that is being closed; how many. In the close's transaction:
-    what is approved from here on is on the next one."""
-    rows = credits_open(period.issuer, window, is_first=is_first)
-    return FaultCredit.objects.filter(pk__in=rows.values("pk")).update(period=period)
+def fault_credits_take(period: BillingPeriod, window: Interval, *, is_first: bool, tenant_ids: Collection[UUID]) -> int:
+    """Put the approved credits of these tenants on the bills of a period that is being closed; how many. In the close's
+    transaction: what is approved from here on is on the next one.
+
+    One that no longer is what its allocation is charged stays, and is decided again.
+    """
+    rows = credits_open(period.issuer, window, is_first=is_first).filter(tenant_id__in=list(tenant_ids))
+    found = list(rows.select_for_update(of=("self",)).order_by("id"))
+    allocations = _allocations(found)
+    stand = []
+    for row in found:
+        held = allocations.get(row.allocation_id)
+        whole = held is not None and held.started_at <= row.charge_from and _until(held) >= row.charge_to
+        if whole and held is not None and held_of(held) == row.held:
+            stand.append(row.pk)
+    return FaultCredit.objects.filter(pk__in=stand).update(period=period)
+
+
+def fault_credits_settle(lines: Iterable[Line]) -> None:
+    """Note what the lines of a close take off: hourly prices may have been corrected since they were approved."""
+    taken: dict[str, list[Line]] = {}
+    for line in lines:
+        if line.credit_id:
+            taken.setdefault(line.credit_id, []).append(line)
+    for credit_id, own in taken.items():
+        FaultCredit.objects.filter(pk=credit_id).update(amount=amount_of(own))
 
 
 def _record(row: FaultCredit, actor: Actor) -> None:

@@ -172,6 +172,12 @@ def _refuse_in_closed(rate: Rate, issuer: Issuer, same: list[Rate]) -> None:
     if closed is None or rate.valid_from >= closed:
         return
     end = min(closed, rate.valid_to or closed)
+    if rate.resource in (Rate.Resource.STORAGE, Rate.Resource.NETWORK):
+        # Without a rate they don't block a close, so only what changes afterwards would be charged, or given back.
+        raise Conflict(
+            f"{issuer.name}: periods until {format_rfc3339(closed)} are closed, and {rate.resource} was not charged in "
+            f"all of them. Let the rate begin at {format_rfc3339(closed)} or later."
+        )
     for row in same:
         if row.valid_from < end and (row.valid_to is None or row.valid_to > rate.valid_from):
             raise Conflict(

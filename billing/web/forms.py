@@ -68,7 +68,8 @@ class WindowForm(PortalForm):
         if last is None:
             last = (standard.end - timedelta(seconds=1)).astimezone(tz).date()
             last = min(max(first, last), first + timedelta(days=self.longest - 1))
-        first = min(first, last)
+        # Only the last day was given: it may lie far ahead.
+        first = max(min(first, last), last - timedelta(days=self.longest - 1))
         return Interval(instant(first, tz_name), instant(last + timedelta(days=1), tz_name))
 
 

@@ -183,7 +183,9 @@ def _note_card(reading: Reading, uuid: str, node: str, labels: Mapping[str, str]
     if known is not None and (known.node or not node):
         return
     index = labels.get("gpu", "")
-    reading.cards[uuid] = CardFacts(uuid, node, int(index) if index.isdecimal() else 0, labels.get("modelName", ""))
+    reading.cards[uuid] = CardFacts(
+        uuid, node, int(index) if index.isdecimal() and len(index) < 5 else 0, labels.get("modelName", "")
+    )
 
 
 def _resolved(uuid: str, mig: Mig | None, metric: str, rows: list[_Row]) -> list[CardSeries]:

@@ -44,6 +44,9 @@ _POLICY = re.compile(r"ValidatingAdmissionPolicy '(?P<policy>[^']+)' with bindin
 _WEBHOOK = re.compile(r'admission webhook "(?P<policy>[^"]+)" denied the request:? ?(?P<said>.*)')
 _POD_SECURITY = re.compile(r'violates (?P<policy>PodSecurity "[^"]+"): (?P<said>.+)')
 _MANAGER = re.compile(r'conflict with "(?P<manager>[^"]*)"')
+_LONGEST_MESSAGE = 4096
+"""Characters of a message that are looked at; more would only cost time."""
+_LONGEST_WAIT = 24 * 3600
 _UNDECLARED = re.compile(r"(?P<path>\.\S+): field not declared in schema")
 
 
@@ -74,6 +77,11 @@ def _status_object(body: bytes) -> dict[str, Any] | None:
     return answer if isinstance(answer, dict) and answer.get("kind") == "Status" else None
 
 
+def _mapping(value: object) -> Mapping[str, Any]:
+    """Behind the API server's proxy anything may call itself a ``Status``: its parts need not have their shapes."""
+    return value if isinstance(value, dict) else {}
+
+
 def _int(value: object) -> int | None:
     return value if isinstance(value, int) else None
 
@@ -81,10 +89,10 @@ def _int(value: object) -> int | None:
 def _retry_after(headers: Mapping[str, str], answer: Mapping[str, Any]) -> float | None:
     """Seconds; a date in the header is not used by API servers and counts as not said."""
     value = next((value for key, value in headers.items() if key.lower() == "retry-after"), None)
-    if value is not None and value.strip().isdigit():
+    if value is not None and value.isascii() and value.strip().isdigit():
         return float(value)
-    seconds = (answer.get("details") or {}).get("retryAfterSeconds")
-    return float(seconds) if isinstance(seconds, int | float) else None
+    seconds = _mapping(answer.get("details")).get("retryAfterSeconds")
+    return float(seconds) if isinstance(seconds, int | float) and 0 <= seconds <= _LONGEST_WAIT else None
 
 
 def _retryable(
@@ -154,10 +162,11 @@ def _without_status(status: int, text: str, retry_after: float | None, call: Cal
 
 
 def _with_status(answer: Mapping[str, Any], status: int, retry_after: float | None, call: Call) -> KubeError:
-    message = str(answer.get("message") or "")
+    message = str(answer.get("message") or "")[:_LONGEST_MESSAGE]
     reason = str(answer.get("reason") or "")
-    details = answer.get("details") or {}
-    causes = [cause for cause in details.get("causes") or [] if isinstance(cause, dict)]
+    details = _mapping(answer.get("details"))
+    listed = details.get("causes")
+    causes = [cause for cause in (listed if isinstance(listed, list) else []) if isinstance(cause, dict)]
     match status:
         case 401:
             return _unauthorized(call, status, message)
@@ -168,7 +177,7 @@ def _with_status(answer: Mapping[str, Any], status: int, retry_after: float | No
         case 409:
             return _conflict(call, status, message, reason, causes)
         case 410:
-            token = str((answer.get("metadata") or {}).get("continue") or "")
+            token = str(_mapping(answer.get("metadata")).get("continue") or "")
             return Gone(
                 call,
                 f"Cluster {call.cluster} no longer has the version of {call.what} that was asked for; it is "

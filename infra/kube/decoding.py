@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 # An escape whose backslash is not itself escaped: a whole surrogate pair, or what no text may hold.
@@ -16,13 +17,19 @@ _ESCAPE = re.compile(
 )
 
 
-def loads(data: bytes) -> Any:
+def loads(data: bytes, **numbers: Callable[[str], Any]) -> Any:
     """The value; NULs and halves of surrogate pairs in its texts are U+FFFD.
 
+    Args:
+        numbers: ``parse_float``, ``parse_int``, ``parse_constant`` of :func:`json.loads`.
+
     Raises:
-        ValueError: it is no JSON.
+        ValueError: it is no JSON, or nested too deeply to be any that is meant.
     """
     text = data.decode("utf-8", "replace")
     if "\\u0000" in text or "\\ud" in text or "\\uD" in text:
         text = _ESCAPE.sub(lambda found: found[1] + (found[2] or r"\ufffd"), text)
-    return json.loads(text)
+    try:
+        return json.loads(text, **numbers)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None

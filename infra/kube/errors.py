@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _MAX_MESSAGE = 600
+_MOST_READ = 8 * _MAX_MESSAGE
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _SECRETS = (
     re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}"),
     re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]*){0,2}"),
@@ -23,7 +25,9 @@ _SECRETS = (
 
 
 def clean(message: str) -> str:
-    """``message`` without tokens, keys and passwords, on one line, at most 600 characters."""
+    """``message`` without tokens, keys and passwords, on one line, at most 600 characters that can be stored."""
+    # Cut first: a server may say megabytes, and what is hidden by a pattern is never shorter than its beginning.
+    message = _UNSTORABLE.sub("\ufffd", message[:_MOST_READ])
     for pattern in _SECRETS:
         message = pattern.sub("[removed]", message)
     message = " ".join(message.split())

@@ -198,7 +198,8 @@ def _read(response: urllib3.HTTPResponse, limit: int, seconds: float | None = No
     parts: list[bytes] = []
     size = 0
     until = time.monotonic() + seconds if seconds is not None else None
-    for chunk in response.stream(_CHUNK, decode_content=True):
+    # What has come, not a whole chunk: else a server that sends a byte a second is waited for all the same.
+    while chunk := response.read1(_CHUNK, decode_content=True):
         parts.append(chunk)
         size += len(chunk)
         if size >= limit:
@@ -246,11 +247,14 @@ def tls_context(ca_data: str | None, client_cert: str | None = None, client_key:
     Raises:
         ssl.SSLError: OpenSSL does not take them.
     """
+    if ca_data and not ca_data.isascii():
+        raise ssl.SSLError("PEM has only ASCII signs")
     context = ssl.create_default_context(cadata=ca_data or None)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if client_cert and client_key:
         with _as_file(f"{client_cert}\n{client_key}") as path:
-            context.load_cert_chain(path)
+            # Without a password given, OpenSSL would ask the terminal for that of an encrypted key.
+            context.load_cert_chain(path, password="")
     return context
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import ssl
 import time
@@ -14,6 +15,7 @@ from infra.outbound.client import MAX_BYTES, Cause, EndpointClient, EndpointErro
 
 CONNECT_SECONDS = 5.0
 _USER_AGENT = "aifactory-portal"
+LINK_LOCAL = "it is a link-local address. There clouds tell a machine's own credentials, and nothing of a cluster."
 
 
 class DirectClient(EndpointClient):
@@ -47,32 +49,41 @@ class DirectClient(EndpointClient):
         self, path: str, params: Sequence[tuple[str, str]] = (), *, timeout: float = 30, max_bytes: int = MAX_BYTES
     ) -> Reply:
         query = f"?{urlencode(params)}" if params else ""
-        return self._send(self._http.build_request("GET", f"{self._base}{path}{query}"), timeout, max_bytes)
+        return self._send("GET", f"{path}{query}", None, timeout, max_bytes)
 
     def post_form(
         self, path: str, params: Sequence[tuple[str, str]], *, timeout: float = 30, max_bytes: int = MAX_BYTES
     ) -> Reply:
-        request = self._http.build_request(
-            "POST",
-            f"{self._base}{path}",
-            content=urlencode(params).encode(),
-            headers={"Content-Type": "application/x-www-form-urlencoded"},
-        )
-        return self._send(request, timeout, max_bytes)
+        return self._send("POST", path, urlencode(params).encode(), timeout, max_bytes)
 
-    def _send(self, request: httpx.Request, timeout: float, max_bytes: int) -> Reply:
+    def _send(self, method: str, target: str, form: bytes | None, timeout: float, max_bytes: int) -> Reply:
         until = time.monotonic() + timeout
-        # httpx bounds each read; the sum of them is bounded while the body is read.
-        request.extensions["timeout"] = httpx.Timeout(timeout, connect=min(timeout, CONNECT_SECONDS)).as_dict()
+        headers = {"Content-Type": "application/x-www-form-urlencoded"} if form is not None else {}
         try:
+            request = self._http.build_request(method, f"{self._base}{target}", content=form, headers=headers)
+            # httpx bounds each read; the sum of them is bounded while the body is read.
+            request.extensions["timeout"] = httpx.Timeout(timeout, connect=min(timeout, CONNECT_SECONDS)).as_dict()
             response = self._http.send(request, stream=True)
             try:
+                self._refuse_link_local(response)
                 return self._read(response, until, timeout, max_bytes)
             finally:
                 response.close()
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        except (
+            httpx.HTTPError,
+            httpx.InvalidURL,
+            OSError,
+            UnicodeError,
+        ) as error:  # UnicodeError: a name DNS can't have
             cause, what = _cause(error, timeout)
             raise EndpointError(f"{self.label} did not answer: {what}", cause) from None
+
+    def _refuse_link_local(self, response: httpx.Response) -> None:
+        """By what really answered, so that no name in DNS leads there."""
+        stream = response.extensions.get("network_stream")
+        peer = stream.get_extra_info("server_addr") if stream is not None else None
+        if peer and is_link_local(str(peer[0])):
+            raise EndpointError(f"{self.label} did not answer: {LINK_LOCAL}", "address")
 
     def _read(self, response: httpx.Response, until: float, timeout: float, max_bytes: int) -> Reply:
         if response.is_redirect or 300 <= response.status_code < 400:
@@ -96,6 +107,26 @@ class DirectClient(EndpointClient):
         return Reply(response.status_code, headers, b"".join(parts))
 
 
+def is_link_local(host: str) -> bool:
+    """Whether it is an address, and one that only this host's own network segment knows (169.254.0.0/16, fe80::/10)."""
+    try:
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_link_local
+
+
+def address_problem(url: str) -> str:
+    """Why a base address can't be asked, as a sentence; empty where it can."""
+    try:
+        host = httpx.URL(url).host
+        host.encode("idna")
+    except (httpx.InvalidURL, UnicodeError):
+        return "This is no address: its host can't be one. Write it as https://prometheus.example.org."
+    return f"This address is not asked: {LINK_LOCAL}" if is_link_local(host) else ""
+
+
 def _cause(error: Exception, timeout: float) -> tuple[Cause, str]:
     chain = list(_chain(error))
     if any(isinstance(link, ssl.SSLError) for link in chain):
@@ -107,7 +138,7 @@ def _cause(error: Exception, timeout: float) -> tuple[Cause, str]:
         return "dns", "the name in its address is not known. Check the address and our DNS."
     if isinstance(error, httpx.TimeoutException):
         return "timeout", f"no answer within {timeout:g} s. Check the network between the portal and it."
-    if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
+    if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol | UnicodeError):
         return "address", "its address is not valid. Give one that begins with http:// or https://."
     if isinstance(error, httpx.ConnectError):
         return "refused", "no connection could be made. Check that it runs and that the address is right."

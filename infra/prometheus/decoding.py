@@ -6,12 +6,13 @@ with milliseconds, its value a text.
 
 from __future__ import annotations
 
-import json
 import re
+import sys
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
+from infra.kube.decoding import loads
 from infra.kube.errors import clean
 from infra.outbound.client import Reply
 from infra.prometheus.errors import PrometheusError
@@ -26,6 +27,13 @@ _TOO_LARGE = re.compile(
 )
 
 
+LATEST = 253_402_300_799
+"""Seconds since the epoch of the last instant that a date can have."""
+LONGEST_WAIT = 3600.0
+"""Seconds that a server may ask to be left alone, at most."""
+LARGEST = sys.float_info.max_10_exp
+
+
 def decoded(reply: Reply, label: str) -> dict[str, Any]:
     """The whole answer of a success: ``{"status": "success", "data": …, "warnings": […]}``.
 
@@ -33,8 +41,8 @@ def decoded(reply: Reply, label: str) -> dict[str, Any]:
         PrometheusError: it is none, or no answer of this API.
     """
     try:
-        answer = json.loads(reply.body, parse_float=Decimal)
-    except (ValueError, RecursionError):
+        answer = loads(reply.body, parse_float=Decimal)
+    except ValueError:
         answer = None
     if not isinstance(answer, dict) or answer.get("status") not in ("success", "error"):
         raise _foreign(reply, label, answer)
@@ -63,7 +71,7 @@ def series_of(answer: Mapping[str, Any], label: str) -> list[Series]:
             samples = sorted((_sample(pair) for pair in pairs), key=lambda sample: sample[0])
             found.append(Series(labels, tuple(samples)))
         return found
-    except (KeyError, TypeError, ValueError, AttributeError, InvalidOperation):
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         raise PrometheusError(
             f"{label} answered a query in a form that is not that of the Prometheus API.", False, kind="unreadable"
         ) from None
@@ -79,8 +87,11 @@ def _sample(pair: Any) -> Sample:
     moment, text = pair
     if isinstance(moment, bool) or not isinstance(text, str):
         raise TypeError(pair)
-    value = Decimal(text.replace("Inf", "Infinity") if text.lstrip("+-") == "Inf" else text)
-    return int(Decimal(moment) * 1000), value if value.is_finite() else None
+    at, value = Decimal(moment), Decimal(text.replace("Inf", "Infinity") if text.lstrip("+-") == "Inf" else text)
+    # Both are made of a float64 there. Larger ones would only cost time: 1e999999 as a whole number takes a minute.
+    if not 0 <= at <= LATEST or (value.is_finite() and value.adjusted() > LARGEST):
+        raise ValueError(pair)
+    return int(at * 1000), value if value.is_finite() else None
 
 
 def _foreign(reply: Reply, label: str, answer: object) -> PrometheusError:
@@ -146,4 +157,4 @@ def _refused(reply: Reply, label: str, error_type: str, said: str) -> Prometheus
 
 def _retry_after(reply: Reply) -> float | None:
     text = reply.headers.get("retry-after", "").strip()
-    return float(text) if text.isascii() and text.isdigit() else None
+    return min(float(text), LONGEST_WAIT) if text.isascii() and text.isdigit() else None

@@ -19,6 +19,7 @@ from django.utils import timezone
 from infra.kube.transport import tls_context
 from infra.models import Cluster, ClusterEndpoint
 from infra.outbound import EndpointError, open_endpoint
+from infra.outbound.direct import address_problem
 from infra.outbound.proxied import SERVICE
 from infra.permissions import require_platform_admin
 from infra.prometheus import PrometheusClient, PrometheusError
@@ -211,10 +212,12 @@ def _checked_url(url: str) -> str:
         raise Invalid.field("/url", "This is no address. Write it as https://prometheus.example.org.") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_right:
         raise Invalid.field("/url", "Write the address with http:// or https:// and a host.")
-    if parts.username or parts.password:
+    if "@" in parts.netloc:
         raise Invalid.field("/url", "Take the credentials out of the address and give them as user name and password.")
     if parts.query or parts.fragment or any(letter.isspace() for letter in url) or len(url) > 400:
         raise Invalid.field("/url", "Give only the base address (at most 400 characters), without ? and #.")
+    if problem := address_problem(url):
+        raise Invalid.field("/url", problem)
     return url
 
 

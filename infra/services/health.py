@@ -25,6 +25,7 @@ from portal.kernel.scoping import system_scope
 from portal.kernel.workqueue import Mark
 
 Sample = tuple[int, Decimal | None]
+LARGEST_XID = 65_535
 SIGHTED = timedelta(minutes=15)
 """How old a sight of a pod on a card may be to say that it holds the card."""
 
@@ -110,15 +111,18 @@ def xids_write(cluster: Cluster, samples: Mapping[str, Sequence[Sample]], places
     """
     known = {row.device: row for row in XidGauge.objects.filter(cluster=cluster, device__in=samples)}
     found: dict[str, list[XidEvent]] = {}
+    moved: list[XidGauge] = []
     for uuid, values in sorted(samples.items()):
         old = known.get(uuid)
         events, state = xid_events(values, GaugeState(old.xid, old.at_ms) if old else None)
         if events:
             found[uuid] = events
         if state is not None and (old is None or (old.xid, old.at_ms) != (state.xid, state.at_ms)):
-            XidGauge.objects.update_or_create(
-                cluster=cluster, device=uuid, defaults={"xid": state.xid, "at_ms": state.at_ms}
-            )
+            moved.append(XidGauge(cluster=cluster, device=uuid, xid=state.xid, at_ms=state.at_ms))
+    # Every gauge moves in every window: one statement for all cards.
+    XidGauge.objects.bulk_create(
+        moved, update_conflicts=True, unique_fields=["cluster", "device"], update_fields=["xid", "at_ms"]
+    )
     if not found:
         return 0
     return _store_xids(cluster, found, places)
@@ -230,5 +234,10 @@ def xid_samples(series: Iterable[tuple[Mapping[str, str], Sequence[Sample]]]) ->
     found: dict[str, dict[int, Decimal | None]] = defaultdict(dict)
     for labels, samples in series:
         if labels.get("__name__") == "DCGM_FI_DEV_XID_ERRORS" and labels.get("UUID"):
-            found[labels["UUID"]].update(samples)
+            found[labels["UUID"]].update((at, _xid(value)) for at, value in samples)
     return {uuid: sorted(values.items()) for uuid, values in found.items()}
+
+
+def _xid(value: Decimal | None) -> Decimal | None:
+    """The number; None where it can be none of an XID, such as DCGM's blanks."""
+    return value if value is not None and 0 <= value <= LARGEST_XID else None

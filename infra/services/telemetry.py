@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from django.conf import settings
 from django.db.models import Q
 
 from infra.dcgm import HeldCard, Reading, read_cards, unmapped_nodes
@@ -21,13 +22,21 @@ from infra.dcgm.names import FB_FREE, FB_USED
 from infra.hami_metrics import of_live_pods, read_hami
 from infra.kube.client import KubeClient
 from infra.kube.errors import Forbidden, KubeError
-from infra.models import Cluster, ClusterEndpoint, Node, PodObservation, TelemetryGap, TelemetrySource
+from infra.models import (
+    Cluster,
+    ClusterEndpoint,
+    NamespaceClaim,
+    Node,
+    PodObservation,
+    TelemetryGap,
+    TelemetrySource,
+)
 from infra.models.hardware import SharingMode
 from infra.outbound import EndpointError, open_endpoint
 from infra.prometheus import PrometheusClient, PrometheusError, Window, windows
 from infra.services import telemetry_conditions as conditions
 from infra.services.health import xid_samples, xids_write
-from infra.services.telemetry_sources import LOOK_BACK, Batch, exporter_batch, prometheus_batch
+from infra.services.telemetry_sources import LOOK_BACK, Batch, exporter_batch, newest_sample, prometheus_batch
 from infra.services.telemetry_write import (
     SeenCard,
     devices_ensure,
@@ -45,8 +54,6 @@ from portal.kernel.scoping import system_scope
 Scope = Callable[[], AbstractContextManager[None]]
 
 WINDOW = timedelta(minutes=5)
-LAG = timedelta(minutes=2)
-"""How long a sample may take to be found in the source."""
 PATIENCE = timedelta(minutes=10)
 """A source that is behind, or answers in part, is waited for so long; then what it said stands, with a gap."""
 FIRST = timedelta(hours=1)
@@ -119,7 +126,7 @@ def _read(
 ) -> TelemetryRead:
     started = time.monotonic()
     now = utcnow()
-    start, end = source.read_until or now - FIRST, now - LAG
+    start, end = source.read_until or now - FIRST, now - timedelta(seconds=settings.AIF_TELEMETRY_LAG_SECONDS)
     if end - start < SHORTEST:
         return TelemetryRead(0)
     look_back = max(LOOK_BACK, timedelta(milliseconds=2 * source.interval_ms + 1_000))
@@ -142,6 +149,10 @@ def _read(
             behind = digest.newest is None or digest.newest < window.end - timedelta(
                 milliseconds=2 * digest.interval_ms
             )
+            # A source that has younger samples is not behind: it was not there yet, or had a gap.
+            if behind and now - window.end < PATIENCE:
+                newest = newest_sample(client, now)
+                behind = newest is None or newest < window.end
             if (batch.partial or behind) and now - window.end < PATIENCE:
                 with scope():
                     found = [conditions.fresh(digest.newest or source.last_sample_at, now), conditions.complete(batch)]
@@ -228,7 +239,10 @@ def _scrape(cluster: Cluster, source: TelemetrySource, scope: Scope) -> Telemetr
         return TelemetryRead(0)
     start = source.read_until or now - SCRAPE_EVERY
     try:
-        batch = exporter_batch(KubeClient.for_cluster(cluster), start, now, source.counters)
+        with scope():
+            claims = NamespaceClaim.objects.filter(cluster=cluster, valid_to__isnull=True)
+            teams = set(claims.values_list("namespace", flat=True))
+        batch = exporter_batch(KubeClient.for_cluster(cluster), start, now, source.counters, teams)
     except KubeError as error:
         with scope():
             later = REFUSED_FOR if isinstance(error, Forbidden) else SCRAPE_EVERY

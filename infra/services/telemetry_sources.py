@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ from infra.kube.client import KubeClient
 from infra.kube.errors import Forbidden, KubeError
 from infra.prometheus import PrometheusClient, PrometheusError, Series, Window
 from infra.prometheus.exposition import series_of_text
-from portal.kernel.clock import epoch_ms
+from portal.kernel.clock import epoch_ms, from_epoch_ms
 
 LOOK_BACK = timedelta(minutes=2)
 """Before a window: what its first samples stand for begins at the samples before them."""
@@ -25,6 +25,15 @@ QUERY_SECONDS = 10.0
 
 _EXPORTERS = ("app=nvidia-dcgm-exporter", "app.kubernetes.io/name=dcgm-exporter")
 """Labels of the exporter's pods: GPU operator, and the exporter's own chart."""
+_LONGEST = {
+    **dict.fromkeys(("UUID", "uuid", "gpu_uuid", "device_uuid", "deviceuuid", "GPU_I_ID", "dra_mig_device_uuid"), 80),
+    **dict.fromkeys(("namespace", "exported_namespace", "podnamespace"), 63),
+    **dict.fromkeys(("GPU_I_PROFILE", "dra_mig_profile"), 32),
+    **dict.fromkeys(("pod", "exported_pod", "podname", "container", "exported_container", "ctrname", "ctridx"), 253),
+    **dict.fromkeys(("node", "nodeid", "Hostname", "hostname"), 253),
+    "pod_uid": 64,
+}
+"""Characters of a label's value."""
 _PORT = 9400
 _SCRAPE_BYTES = 8 * 1024 * 1024
 _SCRAPE_SECONDS = 5.0
@@ -57,11 +66,37 @@ def prometheus_batch(client: PrometheusClient, window: Window, look_back: timede
     cards = client.raw(client.selector(INGESTED), window.start - look_back, window.end, timeout=QUERY_SECONDS)
     partial, warnings = client.partial, client.warnings
     hami = client.raw(client.selector(USE_METRICS), window.start - look_back, window.end, timeout=QUERY_SECONDS)
-    return Batch(window, cards, hami, partial or client.partial, (*warnings, *client.warnings))
+    return Batch(window, fitting(cards), fitting(hami), partial or client.partial, (*warnings, *client.warnings))
+
+
+def newest_sample(client: PrometheusClient, now: datetime) -> datetime | None:
+    """When the newest sample of any card was taken; ``None``: none in the last minutes.
+
+    Raises:
+        PrometheusError: no usable answer.
+    """
+    found = [
+        value
+        for names in (INGESTED, USE_METRICS)
+        for series in client.instant(f"max(timestamp({client.selector(names)}))", now)
+        for _, value in series.samples
+        if value is not None
+    ]
+    return from_epoch_ms(int(max(found) * 1000)) if found else None
+
+
+def fitting(rows: Sequence[Series]) -> list[Series]:
+    """The rows whose labels can be what they say they are. Whatever is scraped may make up others, and one name that
+    is too long would keep the whole window from being stored."""
+    return [row for row in rows if all(len(row.labels.get(name, "")) <= most for name, most in _LONGEST.items())]
 
 
 def exporter_batch(
-    kube: KubeClient, since: datetime, now: datetime, counters: Mapping[str, Sequence[int]]
+    kube: KubeClient,
+    since: datetime,
+    now: datetime,
+    counters: Mapping[str, Sequence[int]],
+    teams: Collection[str] = (),
 ) -> Batch | None:
     """The exporters' text as it is now, one sample for the time since the scrape before. ``None``: there are none.
 
@@ -70,11 +105,14 @@ def exporter_batch(
     Args:
         since: when they were asked last.
         counters: energy as of then: card → (ms, mJ).
+        teams: namespaces that are a team's. An exporter there is asked only where there is no other: what it says of
+            cards and their faults would be the team's own word.
 
     Raises:
         KubeError: the pods can't be listed, or no exporter may be asked.
     """
     pods = _exporter_pods(kube)
+    pods = [pod for pod in pods if pod[0] not in teams] or pods
     if not pods:
         return None
     until = time.monotonic() + _ALL_SECONDS
@@ -90,7 +128,7 @@ def exporter_batch(
         for series in rows
         if series.name == ENERGY and series.samples[0][1] is not None and (uuid := _card(series))
     }
-    cards = [_since(series, epoch_ms(since) - 1, counters) for series in rows if series.name in INGESTED]
+    cards = [_since(series, epoch_ms(since) - 1, counters) for series in fitting(rows) if series.name in INGESTED]
     return Batch(Window(since, now), cards, (), False, (), failed, last)
 
 

@@ -251,6 +251,7 @@ def devices_ensure(cluster: Cluster, cards: Iterable[SeenCard], at: datetime) ->
         device.uuid: device
         for device in Device.objects.filter(cluster=cluster, uuid__in={card.facts.uuid for card in cards})
     }
+    fresh: dict[str, Device] = {}
     for card in sorted(cards, key=lambda one: one.facts.uuid):
         node, device = nodes.get(card.node), known.get(card.facts.uuid)
         if node is None or (device is not None and device.register_slots is not None):
@@ -259,13 +260,14 @@ def devices_ensure(cluster: Cluster, cards: Iterable[SeenCard], at: datetime) ->
         memory = gpu_type.memory_mib if gpu_type else card.memory_mib
         if device is None:
             if memory:
-                Device.objects.create(
+                fresh[card.facts.uuid] = Device(
                     cluster=cluster, node=node, uuid=card.facts.uuid, index=card.facts.index, memory_mib=memory,
                     first_seen_at=at,
                 )  # fmt: skip
         elif device.node_id != node.pk or device.gone_at is not None or device.index != card.facts.index:
             device.node, device.gone_at, device.index = node, None, card.facts.index
             device.save(update_fields=["node", "gone_at", "index"])
+    Device.objects.bulk_create(fresh.values(), batch_size=1000)
 
 
 # --- gaps ------------------------------------------------------------------------------------------------------------

@@ -45,6 +45,8 @@ AIF_STOP_WRITES = env.flag("AIF_STOP_WRITES")
 """Emergency stop: nothing is written to any cluster while it is set."""
 AIF_WATCH_SETTLE_SECONDS = env.number("AIF_WATCH_SETTLE_SECONDS", 60)
 """How long after an instant a kubelet may still report what happened then; an hour is final only behind it."""
+AIF_TELEMETRY_LAG_SECONDS = env.number("AIF_TELEMETRY_LAG_SECONDS", 120)
+"""How long a sample may take until Prometheus has it: so far behind now metrics are read."""
 AIF_STARTING_MINUTES = env.number("AIF_STARTING_MINUTES", 10)
 """How long the platform carries a pod that was bound to a node and has not started yet."""
 AIF_HISTORY_DAYS = env.number("AIF_HISTORY_DAYS", 400, least=1)

@@ -9,14 +9,24 @@ from typing import Any
 
 import pytest
 
-from billing.models import Bill, BillLine, CapacityHour, DeviceAllocation, FaultCredit, IdleHour, Issuer
-from billing.selectors.bills import bill_lines
+from billing.models import (
+    Bill,
+    BillingAccount,
+    BillLine,
+    CapacityHour,
+    DeviceAllocation,
+    FaultCredit,
+    IdleHour,
+    Issuer,
+    RateCard,
+)
+from billing.selectors.bills import bill_is_reproducible, bill_lines
 from billing.selectors.costs import bill_preview
 from billing.selectors.lines import bill_line_parts, line_adds_up
 from billing.services.close import period_close
 from billing.services.fault_credits import fault_credit_decide, fault_credits_update
 from billing.services.metering import meter_cluster
-from infra.models import Cluster, HealthEvent, Node
+from infra.models import Cluster, HealthEvent, NamespaceClaim, Node
 from infra.services.capacity import capacity_set, state_of
 from infra.services.changes import lock_changes
 from portal.kernel.actors import PLATFORM_VIEWER, Actor
@@ -256,3 +266,106 @@ def test_a_free_faulty_card_is_unavailable_and_a_held_one_its_holders(
     assert hours == {"tenants": 1, "unavailable": 0.5, "idle": 2.5, "in_service": 4}
     assert row.difference == 0
     assert IdleHour.objects.get().idle == row.idle
+
+
+# --- evidence that comes later ---------------------------------------------------------------------------------------
+
+
+def bind(name: str = "train", uuid: str = "GPU-1") -> None:
+    with system_scope("test"):
+        DeviceAllocation.objects.filter(pod_name=name).update(device_uuid=uuid)
+
+
+def test_a_pod_that_ended_earlier_is_credited_until_then(cluster: Cluster, tenant: Tenant, issuer: Issuer) -> None:
+    """Approved for 20 h; then it turns out that the pod ended 2 h after the fault: 12 h × 2.50 − 2 h × 2.50 = 25."""
+    node = make_node(cluster)
+    held(cluster, end=T0 + 30 * HOUR)
+    fault(node, T0 + 10 * HOUR)
+    update()
+    assert [(one.amount, one.state) for one in credited()] == [(Decimal(50), "approved")]
+    held(cluster, end=T0 + 12 * HOUR)
+    update()
+    assert [(one.amount, one.state, one.charge_to) for one in credited()] == [(Decimal(5), "approved", T0 + 12 * HOUR)]
+    close(issuer)
+    with tenant_scope(tenant.pk):
+        assert Bill.objects.get().total == Decimal(25)
+
+
+def test_what_was_approved_is_decided_again_where_it_became_something_else(
+    cluster: Cluster, tenant: Tenant, issuer: Issuer, settings: Any
+) -> None:
+    settings.AIF_FAULT_CREDIT_LIMIT = 10
+    node = make_node(cluster)
+    held(cluster, end=T0 + 30 * HOUR)
+    fault(node, T0 + 10 * HOUR)
+    update()
+    fault_credit_decide(credit=credited()[0], approve=True, reason="seen in the log", actor=FINANCE)
+    assert update() == 0
+    held(cluster, end=T0 + 20 * HOUR)
+    close(issuer)  # before anybody has looked at the credits again
+    with tenant_scope(tenant.pk):
+        assert Bill.objects.get().total == Decimal(50), "nothing is given back that is not charged"
+    update()
+    assert [(one.amount, one.state, one.decided_by) for one in credited()] == [(Decimal(25), "proposed", "")]
+
+
+def test_time_that_became_another_teams_is_credited_once(cluster: Cluster, tenant: Tenant, issuer: Issuer) -> None:
+    node = make_node(cluster)
+    held(cluster, end=T0 + 30 * HOUR)
+    fault(node, T0 + 10 * HOUR)
+    update()
+    other = make_tenant("audio")
+    with system_scope("test"):
+        changes = lock_changes(cluster.pk)
+        NamespaceClaim.objects.update(tenant_id=other.pk, changed_seq=changes.draw())
+        changes.save()
+    meter(cluster)
+    bind()
+    update()
+    assert [(one.tenant_id, one.amount) for one in credited()] == [(other.pk, Decimal(50))]
+    close(issuer)
+    with system_scope("test"):
+        assert [(one.tenant_id, one.total) for one in Bill.objects.all()] == [(other.pk, Decimal(25))]
+
+
+def test_a_bill_with_a_credit_is_made_again_whatever_evidence_comes(
+    cluster: Cluster, tenant: Tenant, issuer: Issuer
+) -> None:
+    node = make_node(cluster)
+    held(cluster, end=T0 + 30 * HOUR)
+    fault(node, T0 + 10 * HOUR)
+    update()
+    close(issuer)
+    with system_scope("test"):
+        DeviceAllocation.objects.update(cost_code="cc-1", share=500_000)
+        assert bill_is_reproducible(Bill.objects.select_related("period__issuer").get())
+    assert update() == 0, "it is on a bill"
+
+
+def test_rebuilt_time_is_on_no_bill_and_not_credited(cluster: Cluster, tenant: Tenant, issuer: Issuer) -> None:
+    node = make_node(cluster)
+    held(cluster, end=T0 + 30 * HOUR)
+    with system_scope("test"):
+        DeviceAllocation.objects.update(source="retroactive")
+    fault(node, T0 + 10 * HOUR)
+    update()
+    assert credited() == []
+
+
+def test_a_team_that_another_issuer_bills_keeps_its_credit(cluster: Cluster, tenant: Tenant, issuer: Issuer) -> None:
+    node = make_node(cluster)
+    held(cluster, end=T0 + 30 * HOUR)
+    fault(node, T0 + 10 * HOUR)
+    update()
+    other = Issuer.objects.create(slug="labs", name="labs", currency="EUR", time_zone="UTC", grace_hours=1)
+    RateCard.objects.create(issuer=other, name="labs")
+    make_rate(other, "1.00")
+    with system_scope("test"):
+        BillingAccount.objects.create(tenant=tenant, issuer=other)
+    close(issuer)
+    assert credited()[0].period is None, "it is not taken by bills that don't have the team"
+    update()
+    assert [(one.issuer_id, one.amount) for one in credited()] == [(other.pk, Decimal(20))]
+    close(other)
+    with tenant_scope(tenant.pk):
+        assert Bill.objects.get().total == Decimal(10)

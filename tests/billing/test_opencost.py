@@ -7,6 +7,7 @@ import io
 import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,9 @@ from billing.models import (
     BillingPeriod,
     BillLine,
     BillLineHour,
+    DeviceAllocation,
     EstimatedCost,
+    FaultCredit,
     Issuer,
     OpenCostAnswer,
     OpenCostRow,
@@ -31,11 +34,13 @@ from billing.selectors.costs import bill_preview, usage_by_day
 from billing.selectors.lines import bill_line_parts, estimated_hours, line_adds_up, line_hours
 from billing.selectors.opencost import refused_answers
 from billing.services.close import period_close
+from billing.services.fault_credits import fault_credit_decide, fault_credits_update
 from billing.services.metering import meter_cluster
 from billing.services.opencost import claims_work_in, opencost_set, read_cluster, source_ensure
 from billing.services.rates import rate_set
-from infra.models import Cluster, NamespaceClaim
+from infra.models import Cluster, HealthEvent, NamespaceClaim, Node
 from infra.services.changes import lock_changes
+from infra.services.following import claim_take_back
 from portal.kernel.actors import Actor
 from portal.kernel.clock import HOUR, Interval, time_source
 from portal.kernel.problems import Conflict, Forbidden, Invalid
@@ -292,6 +297,30 @@ def test_a_kill_between_answer_and_commit_loses_nothing(cluster: Cluster, tenant
             assert not OpenCostAnswer.objects.exists()
         assert cluster.endpoints.get().read_until is None
         assert read_cluster(cluster.pk, opener=fake.open).hours == 1
+
+
+def test_an_answer_that_lost_what_it_had_is_not_taken(cluster: Cluster, tenant: Tenant) -> None:
+    """Asked again after its Prometheus has lost the hour, OpenCost answers with nothing: absence is not zero."""
+    endpoint(cluster)
+    euros(cluster)
+    fake = FakeOpenCost(pods={("v", "a"): 1}, storage={"v": "0.05"})
+    read(cluster, fake, LAST_DAY + timedelta(minutes=80))
+
+    class Lost(FakeOpenCost):
+        def _rows(self, start: datetime) -> dict[str, Any]:
+            return {}
+
+    class WithoutAssets(FakeOpenCost):
+        def _assets(self, start: datetime) -> dict[str, Any]:
+            return {"x": {"no": "type"}}
+
+    read(cluster, Lost(nodes={}), LAST_DAY + 8 * HOUR)
+    read(cluster, WithoutAssets(pods={("v", "a"): 1}, price=Price(gpu="7")), LAST_DAY + 32 * HOUR)
+    with system_scope("test"):
+        [answer] = OpenCostAnswer.objects.filter(hour=LAST_DAY)
+        assert (answer.revision, answer.asked, answer.empty) == (0, 3, False)
+        assert [one.amount for one in EstimatedCost.objects.filter(hour=LAST_DAY)] == [Decimal("0.05")]
+        assert UnitCost.objects.get(hour=LAST_DAY, resource="gpu").price == Decimal("2.5")
 
 
 # --- prices ----------------------------------------------------------------------------------------------------------
@@ -564,6 +593,74 @@ def test_a_claim_decides_whose_storage_it_is(cluster: Cluster, tenant: Tenant, i
         for one in EstimatedCost.objects.all():
             sums[one.tenant_id] = sums.get(one.tenant_id, Decimal(0)) + one.amount
         assert sums == {tenant.pk: Decimal("0.2"), other.pk: Decimal("0.6")}
+
+
+def test_a_claim_that_is_taken_back_takes_its_storage_along(cluster: Cluster, tenant: Tenant, issuer: Issuer) -> None:
+    """No row of the claim stays, so nothing but the parts themselves tells that they are nobody's."""
+    endpoint(cluster)
+    euros(cluster)
+    read(cluster, FakeOpenCost(storage={"v": "0.8"}), LAST_DAY + timedelta(minutes=80))
+    with system_scope("test"):
+        changes = lock_changes(cluster.pk)
+        claim_take_back(NamespaceClaim.objects.get(), changes)
+        changes.draw()
+        changes.save()
+        assert claims_work_in(source_ensure(cluster.pk)) == 1
+        assert claims_work_in(source_ensure(cluster.pk)) == 0
+        assert [one.amount for one in EstimatedCost.objects.order_by("seq")] == [Decimal("0.8"), Decimal("-0.8")]
+
+
+def test_storage_is_not_priced_after_the_close(cluster: Cluster, tenant: Tenant, issuer: Issuer) -> None:
+    """Nothing of it was on the bill, so a change afterwards would be given back without having been charged."""
+    endpoint(cluster)
+    euros(cluster)
+    make_rate(issuer, "1")
+    held(cluster, "a", LAST_DAY, LAST_DAY + HOUR)
+    meter(cluster)
+    read(cluster, FakeOpenCost(storage={"v": "0.05"}))
+    close(month(issuer))
+    with pytest.raises(Conflict, match="storage was not charged in all of them"):
+        hourly(issuer, resource="storage", valid_from=LAST_DAY)
+    hourly(issuer, resource="storage", valid_from=datetime(2026, 12, 1, tzinfo=UTC))
+
+
+def test_a_credit_waits_until_all_of_its_hours_have_a_price(
+    cluster: Cluster, tenant: Tenant, issuer: Issuer, settings: Any
+) -> None:
+    """20 h at 2.50 are above the limit of 10, though only two of the hours were answered when the pod had ended."""
+    settings.AIF_FAULT_CREDIT_LIMIT = 10
+    endpoint(cluster)
+    euros(cluster)
+    hourly(issuer, margin="0")
+    held(cluster, "a", LAST_DAY, LAST_DAY + 20 * HOUR)
+    meter(cluster, LAST_DAY + 21 * HOUR)
+    with system_scope("test"):
+        DeviceAllocation.objects.update(device_uuid="GPU-1")
+    HealthEvent.objects.create(
+        cluster=cluster, node=Node.objects.get(), device="GPU-1", kind="xid", code="79", started_at=LAST_DAY,
+        fault_class="node", source="metrics",
+    )  # fmt: skip
+    fake = FakeOpenCost(pods={("v", "a"): 1})
+    read(cluster, fake, LAST_DAY + timedelta(minutes=140))
+    for now, amount in ((LAST_DAY + 21 * HOUR, None), (AFTER, Decimal(50))):
+        read(cluster, fake, now) if amount else None
+        fault_credits_update(now=now)
+        with system_scope("test"):
+            credit = FaultCredit.objects.get()
+        assert (credit.state, credit.amount) == ("proposed", amount)
+    fault_credit_decide(credit=credit, approve=True, reason="seen in the log", actor=FINANCE)
+    fake.prices = {LAST_DAY: Price(gpu="3.5")}
+    with time_source(lambda: AFTER):
+        opencost_set(cluster=cluster, read_from=LAST_DAY, actor=FINANCE)
+    read(cluster, fake)
+    meter(cluster)
+    close(month(issuer))
+    bill, lines = the_bill(tenant, month(issuer))
+    assert [(line.kind, line.amount) for line in lines if line.kind == "credit"] == [("credit", Decimal(-51))]
+    assert bill.total == 0
+    with system_scope("test"):
+        assert FaultCredit.objects.get().amount == 51, "what the line takes off"
+        assert bill_is_reproducible(bill)
 
 
 def test_nobody_sees_another_teams_estimates(cluster: Cluster, tenant: Tenant) -> None:

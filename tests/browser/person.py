@@ -38,6 +38,9 @@ class Person:
     def sign_in(self, username: str, password: str) -> None:
         """By the form of the sign-in page."""
         self.go("/auth/login")
+        local = self.page.get_by_text("Sign in with a local account")
+        if local.count():  # beside an identity provider it is folded away
+            local.click()
         self.page.get_by_label("User name").fill(username)
         self.page.get_by_label("Password").fill(password)
         self.page.get_by_role("button", name="Sign in").click()

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from django.db import connection, connections
+from django.db import connections
 
 from billing.locks import hold_usage_locks
 from billing.models import Bill, BillingPeriod, BillLine, Bucket, MeterProgress, UsageRecord
@@ -40,6 +40,7 @@ from tests.billing.factories import (
 )
 from tests.support.db import Clone
 from tests.support.threads import at_once
+from tests.support.waiting import until_a_lock_is_waited_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -128,7 +129,7 @@ def test_with_the_lock_the_close_waits_for_it(period: BillingPeriod) -> None:
     done: list[Closed] = []
     closer = threading.Thread(target=_closing(period, done), daemon=True)
     closer.start()
-    _until_somebody_waits()
+    until_a_lock_is_waited_for()
     assert not done
     slow.commit()
     closer.join(60)
@@ -177,19 +178,6 @@ def _closing(period: BillingPeriod, done: list[Closed]) -> Callable[[], None]:
             connections.close_all()
 
     return work
-
-
-def _until_somebody_waits() -> None:
-    """Until a session of this database waits for an advisory lock."""
-    while True:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-                " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-            )
-            row = cursor.fetchone()
-        if row and row[0]:
-            return
 
 
 # --- two meters ------------------------------------------------------------------------------------------------------

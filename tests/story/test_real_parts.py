@@ -31,6 +31,8 @@ from tests.support.prometheus import Exporter
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 CLUSTERS = tuple(steps.ALLOWED)
+QUICK = {"AIF_WATCH_SETTLE_SECONDS": "1", "AIF_TELEMETRY_LAG_SECONDS": "5"}
+"""Here nothing comes late."""
 GROUP = "/ml-team/developers"
 BREAK_GLASS = """
 import os
@@ -56,7 +58,9 @@ def estate(clone: Clone, tmp_path: Path, keycloak_server: Keycloak) -> Iterator[
     """A new installation beside two real clusters, signing in through Keycloak; one local account for break-glass."""
     with (
         control_planes(tmp_path / "planes", *CLUSTERS, fleet=steps.FLEET, arguments=("--prometheus",)) as planes,
-        running_portal(clone, planes, AIF_WATCH_SETTLE_SECONDS="1", **keycloak_server.env()) as portal,
+        running_portal(
+            clone, planes, AIF_WATCH_SETTLE_SECONDS="1", AIF_TELEMETRY_LAG_SECONDS="5", **keycloak_server.env()
+        ) as portal,
     ):
         keycloak_server.make_realm(portal.url)
         portal.watchers = 2
@@ -136,16 +140,16 @@ def sign_in_through_keycloak(person: Person, username: str, password: str) -> No
 
 def map_group(admin: Person) -> None:
     """Who is in the group is a developer of the team."""
-    page = admin.go("/platform/groups/")
-    values: dict[str, str | bool] = {"Claim": "groups", "Value": GROUP, "Team": "ml-team", "Role": "developer"}
-    admin.send(page.locator("form", has=page.get_by_label("Claim", exact=True)), values, "Add")
+    admin.go("/platform/groups/")
+    values = {"Claim": "groups", "Value": GROUP, "Tenant": "ml-team", "Role in the tenant": "developer"}
+    admin.send(steps.form_with(admin, "Add"), values, "Add")
 
 
 def add_prometheus(admin: Person, name: str, address: str) -> None:
     """On the cluster's page: one Prometheus has the series of both clusters."""
-    page = admin.go(f"/platform/clusters/{name}/sources/")
-    form = page.locator("form", has=page.get_by_label("Address", exact=True)).first
-    admin.send(form, {"Address": address, "Labels of this cluster": f"cluster={name}"}, "Save")
+    page = admin.go(f"/platform/clusters/{name}/sources")
+    form = page.locator(f"form[action='/platform/clusters/{name}/sources/metrics']")
+    admin.send(form, {"Address": address, "Labels of this cluster": f"cluster={name}"}, "Test and store")
 
 
 def refused_over_quota(planes: ControlPlanes) -> None:
@@ -196,7 +200,20 @@ def cards_are_known(estate: Estate) -> None:
             rows = connection.execute(query).fetchall()
         return {(cluster, pod): uuid for cluster, pod, uuid in rows} == truth
 
-    wait_for(told, f"the allocations' cards {truth}")
+    try:
+        wait_for(told, f"the allocations' cards {truth}", patience=240)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; of the sources it is known: {_telemetry(estate)}") from None
+
+
+def _telemetry(estate: Estate) -> list[object]:
+    """What the sources' conditions say, and how far they were read."""
+    with estate.portal.clone.connect(SUPERUSER) as connection:
+        sources = connection.execute("SELECT read_until, s.* FROM infra_telemetrysource s").fetchall()
+        endpoints = connection.execute("SELECT url, last_answer_at, conditions FROM infra_clusterendpoint").fetchall()
+        cards = connection.execute("SELECT * FROM infra_devicesighting").fetchall()
+        work = connection.execute("SELECT kind, next_attempt_at, last_error FROM kernel_workitem").fetchall()
+    return [sources, endpoints, cards, work]
 
 
 def group_is_removed(estate: Estate, developer: Person) -> None:

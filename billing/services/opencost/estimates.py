@@ -9,7 +9,7 @@ from decimal import Decimal
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Q, Sum
+from django.db.models import Exists, OuterRef, Q, Sum
 
 from billing.locks import hold_usage_locks
 from billing.models import EstimatedCost, OpenCostAnswer, OpenCostRow, OpenCostSource, Rate
@@ -19,13 +19,6 @@ from portal.kernel.clock import HOUR, Interval, hour_start
 
 _Key = tuple[datetime, UUID, str, str, str, str]
 """(hour, tenant, namespace, cost code, resource, currency)"""
-
-
-def tenants_of_hour(cluster_id: UUID, hour: Interval) -> list[UUID]:
-    """Who has, or had, a namespace of the cluster in the hour, or has a part of its costs written."""
-    claims = NamespaceClaim.objects.filter(_overlapping(hour), cluster_id=cluster_id)
-    written = EstimatedCost.objects.filter(cluster_id=cluster_id, hour=hour.start)
-    return sorted({*claims.values_list("tenant_id", flat=True), *written.values_list("tenant_id", flat=True)})
 
 
 def claims_work_in(source: OpenCostSource) -> int:
@@ -40,16 +33,28 @@ def claims_work_in(source: OpenCostSource) -> int:
     since: dict[str, datetime] = {}
     for namespace, start in changed.values_list("namespace", "valid_from"):
         since[namespace] = min(start, since.get(namespace, start))
+    for namespace, start in _unclaimed(source.cluster_id):
+        since[namespace] = min(start, since.get(namespace, start))
     rows = 0
     if since:
-        first = hour_start(min(since.values()))
-        answers = latest_answers(source.cluster_id, first)
-        claims = NamespaceClaim.objects.filter(cluster_id=source.cluster_id).values_list("tenant_id", flat=True)
-        hold_usage_locks(sorted(set(claims)))
+        answers = latest_answers(source.cluster_id, hour_start(min(since.values())))
         rows = estimates_write(source.cluster_id, answers, namespaces=set(since))
     source.claims_seq = seq
     source.save(update_fields=["claims_seq"])
     return rows
+
+
+def _unclaimed(cluster_id: UUID) -> list[tuple[str, datetime]]:
+    """(namespace, hour) of parts whose tenant has no claim there any more: of a claim that is taken back no row stays,
+    so nothing else tells."""
+    claims = NamespaceClaim.objects.filter(
+        Q(valid_to__isnull=True) | Q(valid_to__gt=OuterRef("hour")), cluster_id=cluster_id,
+        namespace=OuterRef("namespace"), tenant_id=OuterRef("tenant_id"), valid_from__lt=OuterRef("hour") + HOUR,
+    )  # fmt: skip
+    rows = EstimatedCost.objects.filter(~Exists(claims), cluster_id=cluster_id).order_by()
+    keys = ("namespace", "hour", "tenant_id", "cost_code", "resource", "currency")
+    left = rows.values(*keys).annotate(sum_amount=Sum("amount")).exclude(sum_amount=0)
+    return list(left.values_list("namespace", "hour"))
 
 
 def latest_answers(cluster_id: UUID, since: datetime) -> list[OpenCostAnswer]:
@@ -61,7 +66,7 @@ def latest_answers(cluster_id: UUID, since: datetime) -> list[OpenCostAnswer]:
 def estimates_write(
     cluster_id: UUID, answers: Sequence[OpenCostAnswer], *, namespaces: Collection[str] | None = None
 ) -> int:
-    """Add what the tenants' parts of these hours lack; how many rows. The locks of the tenants must be held."""
+    """Add what the tenants' parts of these hours lack; how many rows. The source's row must be locked."""
     assert connection.in_atomic_block
     if not answers:
         return 0
@@ -101,6 +106,8 @@ def estimates_write(
         for key in sorted(wanted.keys() | known.keys())
         if (lacks := wanted.get(key, Decimal(0)) - known.get(key, Decimal(0)))
     ]  # fmt: skip
+    # Of exactly those who get a row, whoever claimed what meanwhile; the rows draw their numbers below.
+    hold_usage_locks({row.tenant_id for row in rows})
     EstimatedCost.objects.bulk_create(rows, batch_size=2000)
     return len(rows)
 
@@ -110,7 +117,3 @@ def _claims(rows: Iterable[NamespaceClaim]) -> dict[str, list[Claim]]:
     for row in rows:
         found[row.namespace].append(Claim(row.tenant_id, row.cost_code, row.valid_from, row.valid_to))
     return found
-
-
-def _overlapping(hour: Interval) -> Q:
-    return Q(valid_from__lt=hour.end) & (Q(valid_to__isnull=True) | Q(valid_to__gt=hour.start))

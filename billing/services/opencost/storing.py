@@ -17,7 +17,7 @@ from billing.locks import UNIT_COSTS, hold_usage_locks
 from billing.models import DeviceAllocation, OpenCostAnswer, OpenCostRow, OpenCostSource, UnitCost
 from billing.opencost.answers import FIGURES, Allocation, Assets, Row, by_namespace
 from billing.opencost.unitcosts import Unit, unit_costs
-from billing.services.opencost.estimates import estimates_write, tenants_of_hour
+from billing.services.opencost.estimates import estimates_write
 from infra.models import Cluster, GPUType, Node
 from portal.kernel.clock import HOUR, Interval, format_rfc3339
 
@@ -45,6 +45,9 @@ def answer_store(
 ) -> OpenCostAnswer:
     """Keep an answer, its unit costs and the tenants' parts of it; the same answer again only counts how often.
 
+    So does one that says less than the last: nothing at all of an hour that had something (its Prometheus lost it), or
+    no assets where there were some. What it no longer knows is not zero.
+
     Call it in a transaction, with the source's row locked. What is on closed bills stays as it is.
     """
     assert connection.in_atomic_block, "an answer and what is made of it are one transaction"
@@ -54,11 +57,12 @@ def answer_store(
     digest = _digest(allocation, units, source.currency)
     answers = OpenCostAnswer.objects.filter(cluster_id=source.cluster_id, hour=hour.start, accepted=True)
     last = answers.order_by("-revision").first()
-    if last is not None and last.digest == digest:
+    lost = last is not None and ((allocation.empty and not last.empty) or (assets is None and not last.reason))
+    if last is not None and (lost or last.digest == digest):
         last.asked, last.asked_at = last.asked + 1, now
         last.save(update_fields=["asked", "asked_at"])
         return last
-    hold_usage_locks([UNIT_COSTS, *tenants_of_hour(source.cluster_id, hour)])
+    hold_usage_locks([UNIT_COSTS])
     answer = OpenCostAnswer.objects.create(
         cluster_id=source.cluster_id, hour=hour.start, accepted=True, revision=last.revision + 1 if last else 0,
         reason=assets_reason, empty=allocation.empty, version=version, currency=source.currency, digest=digest,

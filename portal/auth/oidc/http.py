@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import requests
 from django.conf import settings
+from urllib3.exceptions import HTTPError
 
 from portal.auth.oidc.errors import ProviderRefused, ProviderUnavailable
 
@@ -39,8 +41,8 @@ def ask(
             allow_redirects=False,
             stream=True,
         ) as answer:
-            body = answer.raw.read(LARGEST + 1, decode_content=True)
-    except (requests.RequestException, OSError, ValueError) as error:
+            body = _read(answer)
+    except (requests.RequestException, HTTPError, OSError, ValueError) as error:  # HTTPError: while the body is read
         # The exception's text may hold the address with its query, never a secret: those are in the body.
         logger.warning("the identity provider does not answer", extra={"what": what, "cause": type(error).__name__})
         raise ProviderUnavailable(f"The identity provider does not answer ({what}). Try again in a minute.") from error
@@ -57,6 +59,20 @@ def ask(
     )
 
 
+def _read(answer: requests.Response) -> bytes:
+    """The body, of which one byte more than ``LARGEST`` at most, within the time for a whole answer.
+
+    Raises:
+        TimeoutError: it comes too slowly.
+    """
+    until, body = time.monotonic() + settings.OIDC_TIMEOUT, b""
+    while len(body) <= LARGEST and (part := answer.raw.read1(LARGEST, decode_content=True)):
+        body += part
+        if time.monotonic() > until:
+            raise TimeoutError
+    return body
+
+
 def ask_json(method: str, url: str, what: str, **more: Any) -> dict[str, Any]:
     """The same, for an answer that must be a JSON object."""
     return as_object(ask(method, url, what, **more)[1], what)
@@ -66,7 +82,7 @@ def as_object(body: bytes, what: str) -> dict[str, Any]:
     """``body`` as a JSON object. Raises ProviderUnavailable where it is none."""
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise ProviderUnavailable(f"The identity provider's answer can't be read ({what}). Tell the platform team.")
@@ -77,6 +93,6 @@ def _error_code(body: bytes) -> str:
     """RFC 6749 §5.2 ``error``, if it is a plain word."""
     try:
         code = json.loads(body).get("error")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return ""
     return code if isinstance(code, str) and code.replace("_", "").isalnum() and len(code) < 60 else ""

@@ -50,6 +50,7 @@ class Provider:
         self.issuer = issuer
         self.backchannel = backchannel
         self._lock = threading.Lock()
+        self._fetching = threading.Lock()
         self._endpoints: Endpoints | None = None
         self._endpoints_at = 0.0
         self._keys: dict[tuple[str, str], jwt.PyJWK] = {}
@@ -106,33 +107,42 @@ class Provider:
             ProviderUnavailable: the keys can't be had.
         """
         with self._lock:
-            now = time.monotonic()
-            stale = self._keys_at is None or now >= self._keys_at + KEYS_SECONDS
-            known = self._keys.get((key_id, algorithm))
-            may_ask = self._tried_at is None or now >= self._tried_at + REFETCH_SECONDS
-            if known is not None and not stale:
+            known, may_ask = self._look(key_id, algorithm)
+            if known is not None and not may_ask:
                 return known
-            if not may_ask:
+        # One asks; who can't go on without the answer waits for it here.
+        with self._fetching:
+            with self._lock:
+                known, may_ask = self._look(key_id, algorithm)
+                if not may_ask:
+                    if known is not None:
+                        return known
+                    raise TokenRefused("The token is signed with a key that the identity provider does not name.")
+                self._tried_at = time.monotonic()
+            # Without the lock: others go on with what is known meanwhile.
+            try:
+                fetched = _read_keys(ask_json("GET", self.endpoints().keys, "the signing keys"))
+            except ProviderUnavailable:
                 if known is not None:
                     return known
-                raise TokenRefused("The token is signed with a key that the identity provider does not name.")
-            self._tried_at = now
-        # Outside the lock: others go on with what is known meanwhile.
-        address = self.endpoints().keys
-        try:
-            fetched = _read_keys(ask_json("GET", address, "the signing keys"))
-        except ProviderUnavailable:
-            if known is not None:
-                return known
+                with self._lock:
+                    self._tried_at = None if self._keys_at is None else self._tried_at
+                raise
             with self._lock:
-                self._tried_at = None if self._keys_at is None else self._tried_at
-            raise
-        with self._lock:
-            self._keys, self._keys_at = fetched, time.monotonic()
+                self._keys, self._keys_at = fetched, time.monotonic()
         found = fetched.get((key_id, algorithm))
         if found is None:
             raise TokenRefused("The token is signed with a key that the identity provider does not name.")
         return found
+
+    def _look(self, key_id: str, algorithm: str) -> tuple[jwt.PyJWK | None, bool]:
+        """The key as far as it is known, and whether the provider is to be asked: it is not known or old, and nobody
+        has asked just now. The caller holds the lock."""
+        now = time.monotonic()
+        known = self._keys.get((key_id, algorithm))
+        fresh = self._keys_at is not None and now < self._keys_at + KEYS_SECONDS
+        may_ask = self._tried_at is None or now >= self._tried_at + REFETCH_SECONDS
+        return known, may_ask and not (known is not None and fresh)
 
     @cached_property
     def origin(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from portal.auth.oidc import tokens
 from portal.auth.oidc.errors import ProviderRefused, ProviderUnavailable, TokenRefused
 from portal.auth.oidc.http import ask
 from portal.auth.oidc.provider import Provider, provider
+from tests.support.answering import answering
 from tests.support.provider import FakeProvider
 
 
@@ -147,3 +149,44 @@ def test_nobody_there_and_too_much(source: FakeProvider) -> None:
     source.fails("/userinfo", 200, b" " * (1024 * 1024 + 1))
     with pytest.raises(ProviderUnavailable):
         ask("GET", f"{source.issuer}/userinfo", "the userinfo endpoint")
+
+
+def test_an_answer_that_breaks_off_or_drips_is_trouble(settings: Any) -> None:
+    settings.OIDC_TIMEOUT = 0.5
+    with answering() as server:
+        server.say("/cut", body=b"x" * 100, cut=10)
+        server.say("/drip", body=b"x" * 200, pause=0.05)
+        server.say("/stuck", body=b"x" * 3, pause=2)
+        for path in ("/cut", "/drip", "/stuck"):
+            with pytest.raises(ProviderUnavailable):
+                ask("GET", f"{server.url}{path}", "the userinfo endpoint")
+
+
+def test_who_comes_while_the_keys_are_first_fetched_waits_for_them(source: FakeProvider) -> None:
+    asked, go_on, done = threading.Event(), threading.Event(), list[object]()
+
+    def slow(_: dict[str, str]) -> tuple[int, Any]:
+        asked.set()
+        assert go_on.wait(10)
+        return 200, source.jwks()
+
+    source.answers["/certs"] = slow
+    known = Provider(source.issuer, source.issuer)
+
+    def look() -> None:
+        try:
+            done.append(known.key("one", "RS256").key_id)
+        except TokenRefused as error:
+            done.append(error)
+
+    threads = [threading.Thread(target=look) for _ in range(3)]
+    threads[0].start()
+    assert asked.wait(10)
+    for thread in threads[1:]:
+        thread.start()
+    threads[1].join(0.3)
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert done == ["one", "one", "one"]
+    assert source.asked["/certs"] == 1

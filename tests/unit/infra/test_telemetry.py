@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from infra.dcgm.names import ENERGY, ENGINE_ACTIVE, FB_FREE, FB_USED, GPU_UTIL
 from infra.models import (
@@ -24,6 +27,7 @@ from infra.models import (
 from infra.services import telemetry, telemetry_conditions
 from infra.services.endpoints import ANSWERS
 from infra.services.telemetry import telemetry_read
+from infra.services.telemetry_sources import exporter_batch
 from portal.kernel.clock import time_source
 from portal.kernel.conditions import get_condition
 from tests.support.answering import Answer
@@ -190,6 +194,23 @@ def test_two_readers_of_one_window_write_it_once(
     assert hours(node.cluster) == [(NOON, "GPU-a", "train-0", 300_000, 600_000, 1000, 6_000_000)]
 
 
+def test_the_queries_do_not_grow_with_the_cards(api: MetricsApi, endpoint: ClusterEndpoint, node: Node) -> None:
+    """Neither where cards are new, nor where all of their gauges move on."""
+    counts = []
+    for number, cards in enumerate((2, 40)):
+        for index in range(cards):
+            uuid = f"GPU-{number}-{index}"
+            card(api, uuid=uuid, minutes=30)
+            api.give("DCGM_FI_DEV_XID_ERRORS", T0 - 2 * MINUTE, [0] * 64, UUID=uuid, gpu="0", Hostname="node-a")
+        for window in (1, 2):
+            at = T0 + (10 * number + 5 * window + 2) * MINUTE
+            with CaptureQueriesContext(connection) as queries:
+                assert read(node.cluster, at).windows == 1
+            counts.append(len(queries))
+    assert Device.objects.filter(uuid__startswith="GPU-1-").count() == 40
+    assert counts[2:] == counts[:2]
+
+
 def test_a_long_time_is_read_in_windows_within_the_time_given(
     api: MetricsApi, endpoint: ClusterEndpoint, pod: PodObservation, node: Node
 ) -> None:
@@ -214,6 +235,15 @@ def test_a_source_that_is_behind_is_waited_for_and_then_a_gap_stands(
     assert gaps == {("silent", "", T0 + 1.5 * MINUTE, T0 + 5 * MINUTE)}
     read(node.cluster, T0 + 21 * MINUTE)
     assert TelemetryGap.objects.get().ended_at == T0 + 10 * MINUTE, "one gap that goes on, not two"
+
+
+def test_a_source_that_has_begun_since_is_not_behind(
+    api: MetricsApi, endpoint: ClusterEndpoint, pod: PodObservation, node: Node
+) -> None:
+    api.give("DCGM_FI_DEV_GPU_UTIL", T0 + 6 * MINUTE, [50.0] * 20, **HELD)
+    done = read(node.cluster, T0 + 13 * MINUTE)
+    assert (done.windows, done.done) == (3, True)
+    assert source(node.cluster).read_until == T0 + 11 * MINUTE
 
 
 def test_a_partial_answer_is_waited_for_and_then_marked(
@@ -349,3 +379,42 @@ def test_containers_on_a_card_shared_by_hami_and_none_of_a_pod_that_is_gone(api:
     assert rows["card", ""].busy_ms == 120_000
     assert (rows["pod", live.name].busy_ms, rows["pod", live.name].memory_avg_mib) == (90_000, 512)
     assert source(node.cluster).unmapped == []
+
+
+def test_rows_that_can_be_none_of_a_card_do_not_keep_the_others_out(
+    api: MetricsApi, endpoint: ClusterEndpoint, pod: PodObservation, node: Node
+) -> None:
+    """Whatever is scraped may call its series so; a window that can't be written would be tried for ever."""
+    card(api, **HELD)
+    card(api, uuid="GPU-" + "x" * 200)
+    card(api, uuid="GPU-c", namespace="n" * 64, pod="p", container="c")
+    card(api, uuid="GPU-d", gpu="9" * 30)
+    for value in ("1e300", "-5", "4294967296"):
+        api.give("DCGM_FI_DEV_XID_ERRORS", T0 - 2 * MINUTE, [0, value] * 14, UUID="GPU-a", gpu="0", Hostname="node-a")
+    api.give("DCGM_FI_DEV_XID_ERRORS", T0 - 2 * MINUTE, [79] * 20, UUID="GPU-\x00" + "y" * 300, Hostname="node-a")
+    assert read(node.cluster, T0 + 12 * MINUTE).done
+    assert {row[1] for row in hours(node.cluster)} == {"GPU-a", "GPU-d"}
+    assert source(node.cluster).read_until == T0 + 10 * MINUTE
+    assert Device.objects.get(uuid="GPU-d").index == 0
+
+
+def test_an_exporter_in_a_teams_namespace_is_asked_only_where_there_is_no_other() -> None:
+    class Kube:
+        def __init__(self, *namespaces: str) -> None:
+            self.namespaces, self.asked = namespaces, list[str]()
+
+        def list_all(self, *_: Any, **__: Any) -> Any:
+            pods = [
+                {"metadata": {"namespace": one, "name": "exporter"}, "status": {"phase": "Running"}}
+                for one in self.namespaces
+            ]
+            return SimpleNamespace(items=pods)
+
+        def pod_proxy(self, namespace: str, *_: Any, **__: Any) -> Any:
+            self.asked.append(namespace)
+            return SimpleNamespace(status=200, complete=True, body=b"")
+
+    for there, asked in ((("team-a", "gpu-operator"), ["gpu-operator"]), (("team-a",), ["team-a"])):
+        kube: Any = Kube(*there)
+        assert exporter_batch(kube, NOON, T0, {}, {"team-a"}) is not None
+        assert kube.asked == asked

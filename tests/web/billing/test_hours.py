@@ -13,6 +13,7 @@ from rest_framework.test import APIClient
 
 from billing.models import BlockedHour, CapacityHour, IdleHour
 from billing.selectors.hours import PARTS, REASONS, Only, hours_table
+from billing.web.forms import WindowForm
 from infra.models import Node, TelemetryHour
 from portal.kernel.clock import HOUR, Interval
 from portal.kernel.scoping import system_scope
@@ -213,3 +214,11 @@ def test_as_many_queries_for_ten_thousand_hours_as_for_a_hundred(estate: Estate,
     with system_scope("test"):
         table = hours_table(Interval(many, many + timedelta(days=1)), by=("pool",))
     assert table.total.in_service == 10_000 * CARD_HOUR
+
+
+def test_only_a_last_day_far_ahead_is_no_window_of_centuries() -> None:
+    november = Interval(datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC))
+    window = WindowForm({"end": "2199-12-31"}).window("UTC", november)
+    assert (window.end - window.start).days == WindowForm.longest
+    window = WindowForm({"end": "2026-11-10"}).window("UTC", november)
+    assert (window.start, window.end) == (november.start, datetime(2026, 11, 11, tzinfo=UTC))

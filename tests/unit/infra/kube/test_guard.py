@@ -28,7 +28,7 @@ WRITES: dict[str, Callable[[KubeClient], Any]] = {
 }
 READS = {
     "access_review", "close", "for_cluster", "get", "identity", "list_all", "list_pages", "logs", "require_identity",
-    "pod_proxy", "rules_review", "service_proxy", "service_proxy_get", "version", "watch",
+    "pod_proxy", "rules_review", "service_proxy", "service_proxy_get", "subject", "version", "watch",
 }  # fmt: skip
 
 
