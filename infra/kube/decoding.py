@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 # An escape whose backslash is not itself escaped: a whole surrogate pair, or what no text may hold.
@@ -17,7 +16,7 @@ _ESCAPE = re.compile(
 )
 
 
-def loads(data: bytes, **numbers: Callable[[str], Any]) -> Any:
+def loads(data: bytes, **numbers: Any) -> Any:
     """The value; NULs and halves of surrogate pairs in its texts are U+FFFD.
 
     Args:

@@ -36,7 +36,7 @@ from infra.outbound import EndpointError, open_endpoint
 from infra.prometheus import PrometheusClient, PrometheusError, Window, windows
 from infra.services import telemetry_conditions as conditions
 from infra.services.health import xid_samples, xids_write
-from infra.services.telemetry_sources import LOOK_BACK, Batch, exporter_batch, newest_sample, prometheus_batch
+from infra.services.telemetry_sources import LOOK_BACK, Batch, exporter_batch, has_samples, prometheus_batch
 from infra.services.telemetry_write import (
     SeenCard,
     devices_ensure,
@@ -151,8 +151,7 @@ def _read(
             )
             # A source that has younger samples is not behind: it was not there yet, or had a gap.
             if behind and now - window.end < PATIENCE:
-                newest = newest_sample(client, now)
-                behind = newest is None or newest < window.end
+                behind = not has_samples(client, Window(max(window.end, now - WINDOW), now))
             if (batch.partial or behind) and now - window.end < PATIENCE:
                 with scope():
                     found = [conditions.fresh(digest.newest or source.last_sample_at, now), conditions.complete(batch)]

@@ -16,7 +16,7 @@ from infra.kube.client import KubeClient
 from infra.kube.errors import Forbidden, KubeError
 from infra.prometheus import PrometheusClient, PrometheusError, Series, Window
 from infra.prometheus.exposition import series_of_text
-from portal.kernel.clock import epoch_ms, from_epoch_ms
+from portal.kernel.clock import epoch_ms
 
 LOOK_BACK = timedelta(minutes=2)
 """Before a window: what its first samples stand for begins at the samples before them."""
@@ -69,20 +69,14 @@ def prometheus_batch(client: PrometheusClient, window: Window, look_back: timede
     return Batch(window, fitting(cards), fitting(hami), partial or client.partial, (*warnings, *client.warnings))
 
 
-def newest_sample(client: PrometheusClient, now: datetime) -> datetime | None:
-    """When the newest sample of any card was taken; ``None``: none in the last minutes.
+def has_samples(client: PrometheusClient, window: Window) -> bool:
+    """Whether any sample of a card was taken within the window.
 
     Raises:
         PrometheusError: no usable answer.
     """
-    found = [
-        value
-        for names in (INGESTED, USE_METRICS)
-        for series in client.instant(f"max(timestamp({client.selector(names)}))", now)
-        for _, value in series.samples
-        if value is not None
-    ]
-    return from_epoch_ms(int(max(found) * 1000)) if found else None
+    batch = prometheus_batch(client, window, timedelta())
+    return any(series.samples for series in (*batch.cards, *batch.hami))
 
 
 def fitting(rows: Sequence[Series]) -> list[Series]:

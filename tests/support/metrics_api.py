@@ -12,9 +12,6 @@ from portal.kernel.clock import epoch_ms
 from tests.support.answering import Answer, AnsweringServer, Asked, answering
 
 _SELECTOR = re.compile(r'\{(?P<inside>.*?)__name__=~"(?P<names>[^"]+)"\}\[(?P<length>\d+)ms\]')
-_NEWEST = re.compile(r'max\(timestamp\(\{.*__name__=~"(?P<names>[^"]+)"\}\)\)')
-_STALE_MS = 300_000
-"""Prometheus looks back for so long for the newest sample of a series."""
 
 
 class MetricsApi:
@@ -45,7 +42,7 @@ class MetricsApi:
         query = asked.query["query"]
         found = _SELECTOR.fullmatch(query)
         if found is None:
-            return self._success({"resultType": "vector", "result": self._newest(asked)})
+            return self._success({"resultType": "vector", "result": []})
         self.selectors.append(found["inside"])
         end = round(float(asked.query["time"]) * 1000)
         start = end - int(found["length"])
@@ -56,20 +53,6 @@ class MetricsApi:
             if labels["__name__"] in names and inside:
                 rows.append({"metric": labels, "values": inside})
         return self._success({"resultType": "matrix", "result": rows})
-
-    def _newest(self, asked: Asked) -> list[object]:
-        found = _NEWEST.fullmatch(asked.query["query"])
-        if found is None:
-            return []
-        at = round(float(asked.query["time"]) * 1000)
-        moments = [
-            moment
-            for labels, samples in self.series
-            if labels["__name__"] in found["names"].split("|")
-            for moment, _ in samples
-            if at - _STALE_MS < moment <= at
-        ]
-        return [{"metric": {}, "value": [at / 1000, str(max(moments) / 1000)]}] if moments else []
 
     def _success(self, data: Mapping[str, object]) -> Answer:
         body = {"status": "success", "data": data, **({"warnings": self.warnings} if self.warnings else {})}
