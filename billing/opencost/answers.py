@@ -140,7 +140,7 @@ def _names(name: str, row: Obj, aggregate: Sequence[str]) -> tuple[str, str]:
     properties = properties if isinstance(properties, dict) else {}
     parts = name.split("/")
     found = dict(zip(aggregate, parts, strict=False))
-    own = all(properties.get(what, part) == part for what, part in found.items())
+    own = all(":" not in what and properties.get(what, part) == part for what, part in found.items())
     if len(parts) != len(aggregate) or not own or not properties.get("namespace"):
         raise Refused(f"{name} is no {' and '.join(aggregate)}: OpenCost aggregated by something else.", retry=False)
     namespace, pod = str(properties["namespace"]), found.get("pod", "")
