@@ -36,7 +36,7 @@ def refusal(cluster: Cluster, request: Request) -> Explanation | None:
         return Explanation(Rule.PAUSED, name, None, f"Cluster {name} is paused; it takes nothing until it is resumed.")
     if not cluster.ready:
         why = f": {cluster.not_ready_reason}" if cluster.not_ready_reason else ""
-        return Explanation(Rule.NOT_READY, name, None, f"Cluster {name} is not ready{why}.")
+        return Explanation(Rule.NOT_READY, name, None, f"Cluster {name} is not ready{why.rstrip('.')}.")
     taint = untolerated(cluster, request, Effect.NO_SCHEDULE, Effect.NO_EXECUTE) if cluster.taints else None
     if taint is not None:
         shown = f"{taint.key}={taint.value}" if taint.value else taint.key

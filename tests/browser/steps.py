@@ -106,11 +106,18 @@ def set_prices(admin: Person, since: datetime) -> None:
 
 def deploy(developer: Person, *also: str) -> None:
     """Paste the manifest, read what would happen (``also`` says more of it), press Deploy."""
-    page = developer.go("/t/ml-team/deploy/?mode=yaml")
-    page.get_by_label("ModelDeployment").fill(MANIFEST)
-    page.locator("#preview").get_by_text("It fits.").wait_for()
-    page.locator("#preview summary").first.click()
-    told = developer.text("#preview")
+    page = developer.page
+
+    def previewed() -> str:
+        developer.go("/t/ml-team/deploy/?mode=yaml")
+        page.get_by_label("ModelDeployment").fill(MANIFEST)
+        page.locator("#preview").get_by_text("It fits.").wait_for()
+        page.locator("#preview summary").first.click()
+        text = developer.text("#preview")
+        # A cluster that did not answer in time, on a busy machine, is left out until it does.
+        return "" if "can't be reached" in text else text
+
+    told: str = wait_for(previewed, "a preview with every cluster there")
     assert "2 160.00 EUR" in told, told
     for sentence in (
         f"0 of 2 cards of {H100} are taken, 1 afterwards.",

@@ -20,7 +20,7 @@ from playwright.sync_api import Browser
 
 from portal.cli.instance import ROOT
 from tests.browser.person import Person
-from tests.browser.test_story import MANIFEST
+from tests.browser.steps import MANIFEST
 from tests.support.db import Clone
 from tests.support.instance import RunningPortal, running_portal
 from tests.support.simulator import simulator
