@@ -81,9 +81,9 @@ TESTS = [
     Stage("control plane", 540, [python("-m", "controlplane", "build"), python("-m", "controlplane", "prometheus")]),
     Stage("clusters", 300, [pytest("tests/cluster")], counts=True, lane="one"),
     Stage("concurrency and chaos", 300, [pytest("tests/concurrency", "tests/chaos")], counts=True, lane="two"),
+    Stage("sign-in", 120, [pytest("tests/signin")], counts=True, lane="one"),
+    Stage("browser", 300, [pytest("tests/browser")], counts=True, lane="two"),
     Stage("adoption", 300, [pytest("tests/story/test_adoption.py")], counts=True, lane="one"),
-    Stage("sign-in", 120, [pytest("tests/signin")], counts=True, lane="two"),
-    Stage("browser", 240, [pytest("tests/browser")], counts=True, lane="two"),
     Stage("story", 300, [pytest("tests/story/test_real_parts.py")], counts=True, lane="two"),
 ]
 
