@@ -52,8 +52,10 @@ ALSO = (
     "/t/ml-team/deployments/qwen3-8b/edit?mode=form",
     "/t/ml-team/deployments/?phase=Failed",
     "/platform/rates/?gpu_type=nvidia-l4#new",
+    "/auth/signed-in",
+    "/auth/signed-out",
 )
-"""States of pages that the first visit does not show."""
+"""States of pages that the first visit does not show, and pages that only follow signing in or out."""
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +110,7 @@ def test_every_page_is_sound(portal: RunningPortal, owner: Person, admin: Person
     for address in ALSO:
         person = admin if address.startswith("/platform/") else owner
         person.go(address)
+        seen.add(resolve(urlsplit(address).path).view_name)
         faults += [f"{address}: {fault}" for fault in look(person)]
     assert not faults, "\n".join(faults)
     assert len(seen) > 30, seen
