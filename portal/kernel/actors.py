@@ -43,7 +43,7 @@ class Actor:
 
     @property
     def label(self) -> str:
-        """For people: ``mia``, ``mia (token ci)``, ``system: watcher``."""
+        """For people: ``ml-owner``, ``ml-owner (token ci)``, ``system: watcher``."""
         return f"system: {self.name}" if self.kind == "system" else self.name
 
     @property
