@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -274,24 +275,24 @@ def compare(cluster: Cluster, run: Rebuild, pods: list[Pod], until: datetime) ->
     """By namespace: what the watch proved to the millisecond; before it within the error that is stated."""
     begin = watch_begin(cluster.pk)
     assert begin is not None
-    spans = WatchSpan.objects.filter(target__cluster=cluster, target__resource="pods").order_by("started_at")
-    first, second = spans
-    lost = [pod for pod in pods if pod.gone and first.proved_until < pod.gone < second.started_at]
-    assert sorted(pod.name.split("-")[0] for pod in lost) == ["notebook", "serve"], lost
+    spans = list(WatchSpan.objects.filter(target__cluster=cluster, target__resource="pods").order_by("started_at"))
+    gaps = [(before.proved_until, after.started_at) for before, after in pairwise(spans)]
+    lost = [(pod, gap) for pod in pods for gap in gaps if pod.gone and gap[0] < pod.gone < gap[1]]
+    assert sorted(pod.name.split("-")[0] for pod, _ in lost) == ["notebook", "serve"], (lost, gaps)
     ours = held(cluster, until)
 
-    proved = [pod for pod in pods if pod not in lost]
-    cut = [Pod(pod.namespace, pod.name, pod.millionths, pod.started) for pod in lost]
+    # Who went in a gap is charged until the last proof of it; from there to the next list it is nobody's.
+    gone = [pod for pod, _ in lost]
+    parts = [([pod for pod in pods if pod not in gone], begin, until, False)]
+    for pod, (proof, listed) in lost:
+        cut = [Pod(pod.namespace, pod.name, pod.millionths, pod.started)]
+        parts += [(cut, begin, proof, False), (cut, proof, listed, True)]
     wanted: dict[tuple[str, str], int] = defaultdict(int)
-    for part, start, end, unknown in (
-        (proved, begin, until, False), (cut, begin, first.proved_until, False),
-        (cut, first.proved_until, second.started_at, True),
-    ):  # fmt: skip
+    for part, start, end, unknown in parts:
         for namespace, amount in seconds(part, start, end).items():
-            nobody = unknown or namespace == "unmapped"
-            bucket = (
-                Bucket.UNATTRIBUTED if nobody else Bucket.OVERHEAD if namespace == "gpu-operator" else Bucket.TENANTS
-            )
+            bucket = Bucket.OVERHEAD if namespace == "gpu-operator" else Bucket.TENANTS
+            if unknown or namespace == "unmapped":
+                bucket = Bucket.UNATTRIBUTED
             wanted[namespace, bucket] += amount
     assert ours["watch"] == dict(wanted)
 
