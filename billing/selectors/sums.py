@@ -107,22 +107,29 @@ def usage_sums(
             GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9{", 10, 11, 12" if shapes else ""}
             HAVING sum(milliseconds) <> 0 OR sum(charged) <> 0
             """,  # noqa: S608  # constants only; values are parameters
-            {
-                "edges": [segment.start for segment in segments],
-                "first_hour": hour_start(part.window.start),
-                "start": part.window.start,
-                "end": part.window.end,
-                "after": part.after,
-                "upto": part.upto,
-                "tenants": list(tenant_ids) if tenant_ids is not None else None,
-                "deployment_id": only.deployment_id,
-                "namespace": only.namespace,
-                "gpu_type_id": only.gpu_type_id,
-                "sharing": only.sharing,
-            },
+            _values(part, segments, tenant_ids, only),
         )
         rows = cursor.fetchall()
     return _by_tenant(rows, segments)
+
+
+def _values(
+    part: Part, segments: Sequence[Interval], tenant_ids: Collection[UUID] | None, only: Only
+) -> dict[str, object]:
+    """The parameters that name the rows of a part: the same for both queries."""
+    return {
+        "edges": [segment.start for segment in segments],
+        "first_hour": hour_start(part.window.start),
+        "start": part.window.start,
+        "end": part.window.end,
+        "after": part.after,
+        "upto": part.upto,
+        "tenants": list(tenant_ids) if tenant_ids is not None else None,
+        "deployment_id": only.deployment_id,
+        "namespace": only.namespace,
+        "gpu_type_id": only.gpu_type_id,
+        "sharing": only.sharing,
+    }
 
 
 def _hourly_rows(
@@ -166,22 +173,12 @@ def _hourly_rows(
             HAVING sum(milliseconds) <> 0 OR sum(charged) <> 0
             """,  # noqa: S608  # constants only; values are parameters
             {
-                "edges": [segment.start for segment in segments],
-                "first_hour": hour_start(part.window.start),
-                "start": part.window.start,
-                "end": part.window.end,
-                "after": part.after,
-                "upto": part.upto,
-                "tenants": list(tenant_ids) if tenant_ids is not None else None,
+                **_values(part, segments, tenant_ids, only),
                 "whole": sorted(whole),
                 "numbers": list(columns[0]),
                 "types": list(columns[1]),
                 "modes": list(columns[2]),
                 "profiles": list(columns[3]),
-                "deployment_id": only.deployment_id,
-                "namespace": only.namespace,
-                "gpu_type_id": only.gpu_type_id,
-                "sharing": only.sharing,
             },
         )
         return cursor.fetchall(), segments
