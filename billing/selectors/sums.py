@@ -115,7 +115,7 @@ def usage_sums(
 
 def _values(
     part: Part, segments: Sequence[Interval], tenant_ids: Collection[UUID] | None, only: Only
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """The parameters that name the rows of a part: the same for both queries."""
     return {
         "edges": [segment.start for segment in segments],
