@@ -33,7 +33,8 @@ class QuotaAllotment(TenantOwned):
     ``amount`` counts against the limit: the sum over clusters and namespaces never exceeds it. ``target`` is what
     the cluster's ResourceQuota shall say. Growing raises both before anything is written to the cluster;
     shrinking lowers ``target``, and ``amount`` follows only once the cluster has confirmed the lower figure, so
-    that no card can be held on two clusters in between.
+    that no card can be held on two clusters in between. A ``fixed`` part was handed over as it is (to a tenant
+    cluster): it counts as admitted, used or not, and changes by request alone.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
@@ -42,6 +43,7 @@ class QuotaAllotment(TenantOwned):
     namespace = models.CharField(max_length=63)
     amount = models.PositiveBigIntegerField(default=0)
     target = models.PositiveBigIntegerField(default=0)
+    fixed = models.BooleanField(default=False)
 
     class Meta:
         constraints = [

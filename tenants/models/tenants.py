@@ -90,11 +90,17 @@ class Member(Global):
 
 
 class TenantNamespace(TenantOwned):
-    """The tenant's namespace ``t-…`` on a managed cluster, with its bundle (quota, limits, network, RBAC)."""
+    """A namespace of the tenant on a managed cluster, with its bundle (quota, limits, network, RBAC): ``t-…`` for its
+    deployments, ``vc-…`` around its tenant cluster."""
+
+    class Purpose(models.TextChoices):
+        DEPLOYMENTS = "deployments", "model deployments"
+        TENANT_CLUSTER = "tenant-cluster", "the tenant cluster"
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="+")
     name = models.CharField(max_length=63)
+    purpose = models.CharField(max_length=16, choices=Purpose.choices, default=Purpose.DEPLOYMENTS)
     generation = models.PositiveBigIntegerField(default=1)
     observed_generation = models.PositiveBigIntegerField(default=0)
     conditions = models.JSONField(default=list, blank=True)
@@ -103,5 +109,5 @@ class TenantNamespace(TenantOwned):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["tenant", "cluster"], name="tenant_namespace_unique"),
+            models.UniqueConstraint(fields=["tenant", "cluster", "name"], name="tenant_namespace_unique"),
         ]

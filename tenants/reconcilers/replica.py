@@ -89,7 +89,9 @@ def _view(item: Claimed) -> View | None:
         )
         if row is None:
             return None
-        namespace = TenantNamespace.objects.filter(tenant_id=row.tenant_id, cluster_id=row.cluster_id).first()
+        namespace = TenantNamespace.objects.filter(
+            tenant_id=row.tenant_id, cluster_id=row.cluster_id, name=row.tenant.namespace
+        ).first()
         plain = Node.objects.filter(cluster=row.cluster, gone_at__isnull=True).exclude(mig_profile="")
         facts = replica_facts(
             row, row.deployment, row.tenant, plain_slices=frozenset(plain.values_list("name", flat=True))

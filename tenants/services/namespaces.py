@@ -21,9 +21,7 @@ def namespace_ensure(*, tenant: Tenant, cluster: Cluster, actor: Actor) -> Tenan
     if cluster.mode != Cluster.Mode.MANAGE:
         raise Conflict(f"Cluster {cluster.slug} is in mode observe: the portal makes no namespace there.")
     with system_scope("namespace"):
-        row, made = TenantNamespace.objects.get_or_create(
-            tenant=tenant, cluster=cluster, defaults={"name": tenant.namespace}
-        )
+        row, made = TenantNamespace.objects.get_or_create(tenant=tenant, cluster=cluster, name=tenant.namespace)
         if made and not _claimed(cluster, row.name, tenant):
             namespace_claim_set(
                 cluster=cluster,
