@@ -80,6 +80,7 @@ TESTS = [
     ),
     Stage("control plane", 540, [python("-m", "controlplane", "build"), python("-m", "controlplane", "prometheus")]),
     Stage("clusters", 300, [pytest("tests/cluster")], counts=True, lane="one"),
+    Stage("deploy", 180, [pytest("tests/deploy")], counts=True, lane="two"),
     Stage("concurrency and chaos", 300, [pytest("tests/concurrency", "tests/chaos")], counts=True, lane="two"),
     Stage("sign-in", 120, [pytest("tests/signin")], counts=True, lane="one"),
     Stage("browser", 300, [pytest("tests/browser")], counts=True, lane="two"),

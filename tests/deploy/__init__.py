@@ -1,0 +1,1 @@
+"""How the portal is installed and upgraded: chart, compose file, settings, databases of former versions."""
