@@ -9,9 +9,10 @@ class BillingConfig(AppConfig):
     verbose_name = "Billing"
 
     def ready(self) -> None:
-        """Register the meter with the work queue, and our prices with the pages below."""
+        """Register the meter with the work queue, our prices with the pages below, and our metrics."""
         import billing.reconcilers  # noqa: F401
-        from billing import prices, spending
+        from billing import metrics, prices, spending
 
         prices.register()
         spending.register()
+        metrics.register()

@@ -40,6 +40,8 @@ def main(argv: list[str] | None = None) -> int:
                 bare=given.bare,
                 exporters=given.exporters or given.prometheus,
                 prometheus=given.prometheus,
+                tenants=tuple(name for name in given.tenants.split(",") if name),
+                etcd=given.etcd,
             )
         ).run()
     except (BuildError, FleetError, PlaneError) as error:
@@ -59,6 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--bare", action="store_true", help="without the workloads of the fleet file")
     up.add_argument("--exporters", action="store_true", help="with what dcgm-exporter and kube-state-metrics tell")
     up.add_argument("--prometheus", action="store_true", help="with these, and one Prometheus that scrapes them all")
+    up.add_argument("--tenants", default="", help="names of API servers that stand in for tenant clusters")
+    up.add_argument("--etcd", default="", help="only the tenants' API servers, on the etcd at this address")
     up.add_argument("--port-base", type=int, default=0, help="first port, two and four for each cluster; 0: free ones")
     up.add_argument("--parent-pid", type=int, default=0, help="end when this process is gone")
     up.add_argument("--audit", choices=AUDITS, default="off", help="write who asked what, and what writes changed")

@@ -83,6 +83,8 @@ GROUPS = (
     ),
     Group("etcd", (".",)),
     Group("kwok", ("sigs.k8s.io/kwok/cmd/kwok",)),
+    # Renders our own chart (deploy/chart) in the tests.
+    Group("helm", ("helm.sh/helm/v3/cmd/helm",)),
 )
 
 

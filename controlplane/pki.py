@@ -96,6 +96,44 @@ class Pki:
         self._write(f"{name}.kubeconfig", json.dumps(config, indent=1).encode())
         return self.file(f"{name}.kubeconfig")
 
+    def write_certificate_kubeconfig(self, name: str, server: str, user: str, group: str) -> Path:
+        """Write `NAME.kubeconfig` of a client certificate, in the form that vCluster writes; made once."""
+        path = self.file(f"{name}.kubeconfig")
+        if not path.exists() or json.loads(path.read_text())["clusters"][0]["cluster"]["server"] != server:
+            certificate, key = self._client_certificate(user, group)
+            cluster = {"server": server, "certificate-authority-data": self.ca_data}
+            context = f"{user}@kubernetes"
+            data = {
+                "client-certificate-data": base64.b64encode(certificate).decode(),
+                "client-key-data": base64.b64encode(key).decode(),
+            }
+            config = {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "kubernetes", "cluster": cluster}],
+                "users": [{"name": user, "user": data}],
+                "contexts": [{"name": context, "context": {"cluster": "kubernetes", "user": user}}],
+                "current-context": context,
+            }
+            self._write(f"{name}.kubeconfig", json.dumps(config, indent=1).encode())
+        return path
+
+    def _client_certificate(self, user: str, group: str) -> tuple[bytes, bytes]:
+        """A certificate for a client and its key, as PEM."""
+        ca = x509.load_pem_x509_certificate(self.file("ca.crt").read_bytes())
+        ca_key = serialization.load_pem_private_key(self.file("ca.key").read_bytes(), None)
+        assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
+        key = ec.generate_private_key(ec.SECP256R1())
+        named = x509.NameAttribute(NameOID.COMMON_NAME, user), x509.NameAttribute(NameOID.ORGANIZATION_NAME, group)
+        certificate = (
+            _builder(x509.Name(named), ca.subject, key.public_key(), dt.datetime.now(dt.UTC))
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(digital_signature=True), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+            .sign(ca_key, hashes.SHA256())
+        )
+        return certificate.public_bytes(serialization.Encoding.PEM), _private(key)
+
     def _write(self, name: str, data: bytes) -> None:
         unfinished = self.folder / f"{name}.part"
         handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -56,8 +56,9 @@ class Plane:
 
     def __init__(
         self, name: str, state: Path, programs: Mapping[str, Path], ports: Ports, etcd: str, *,
-        audit: str = "off", authentication: Path | None = None,
+        audit: str = "off", authentication: Path | None = None, only: str = "*",
     ) -> None:  # fmt: skip
+        """`only`: the controllers that run, as the controller manager's flag `--controllers` names them."""
         self.name, self.ports = name, ports
         self.pki = Pki(state, name)
         self.url = f"https://127.0.0.1:{ports.server}"
@@ -66,10 +67,12 @@ class Plane:
             user: self.pki.write_kubeconfig(user.removeprefix("system:"), self.url, user, token)
             for user, token in self.pki.tokens.items()
         }
+        self.authentication = self.pki.file("authentication.yaml")
+        """What the server reads again whenever it changes, where an authentication configuration was given."""
         self.api = Api(self.kubeconfigs[FURNISHER])
         self.server = self._server(programs["kube-apiserver"], etcd, audit, authentication)
         self.others = [
-            self._controllers(programs["kube-controller-manager"]),
+            self._controllers(programs["kube-controller-manager"], only),
             self._scheduler(programs["kube-scheduler"]),
             self._kwok(programs["kwok"]),
         ]
@@ -99,7 +102,7 @@ class Plane:
                 "--audit-log-mode", "blocking", "--audit-log-maxsize", "4000",
             ]  # fmt: skip
         if authentication is not None:
-            filled = self.pki.file("authentication.yaml")
+            filled = self.authentication
             filled.write_text(authentication.read_text().replace("@CA@", self._indented_ca()))
             command += ["--authentication-config", str(filled)]
         # It waits for its watches to end, and they do not: it is killed after a moment (etcd holds the data).
@@ -109,7 +112,7 @@ class Plane:
         """The authority's certificate as the file's block scalar holds it: its marker stands at six spaces."""
         return self.pki.file("ca.crt").read_text().strip().replace("\n", "\n      ")
 
-    def _controllers(self, program: Path) -> Part:
+    def _controllers(self, program: Path, only: str) -> Part:
         kubeconfig = str(self.kubeconfigs[SYSTEM_USERS[0]])
         port = self.ports.controllers
         command = [
@@ -120,6 +123,7 @@ class Plane:
             "--node-monitor-grace-period", "60m", "--node-monitor-period", "30s",
             "--kube-api-qps", "500", "--kube-api-burst", "1000", "--concurrent-resource-quota-syncs", "10",
             "--concurrent-deployment-syncs", "10", "--concurrent-replicaset-syncs", "10", "--profiling=false", "--v=0",
+            "--controllers", only,
         ]  # fmt: skip
         return Part(f"{self.name}-controllers", command, lambda: http_ok(f"https://127.0.0.1:{port}/healthz"))
 

@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from controlplane.furnish import furnish
 from controlplane.pki import ADMIN, FURNISHER
 from controlplane.plane import Etcd, Plane, Ports
 from controlplane.prometheus import part as prometheus_part
+from controlplane.tenants import TenantServer
 from simulator.fleet import Fleet, load
 
 START_SECONDS = 180
@@ -41,6 +43,10 @@ class Options:
     exporters: bool = False
     prometheus: bool = False
     """With one that scrapes the exporters, which it needs."""
+    tenants: tuple[str, ...] = ()
+    """Names of API servers that stand in for tenant clusters."""
+    etcd: str = ""
+    """The address of a store that runs already: then only the tenants' API servers are started, upon it."""
 
 
 class Up:
@@ -61,7 +67,7 @@ class Up:
         options.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         children = Children(options.state)
         try:
-            ready = self._start(children, fleet)
+            ready = self._start_tenants(children) if options.etcd else self._start(children, fleet)
             if not self.stopping.is_set():
                 sys.stdout.write(json.dumps(ready) + "\n")
                 sys.stdout.flush()
@@ -85,10 +91,12 @@ class Up:
             for spec in fleet.clusters
         ]  # fmt: skip
         self._launch(children, [etcd.part], 30)
-        self._launch(children, [plane.server for plane in planes], START_SECONDS)
+        tenants = self._tenants(ports, programs, etcd.url)
+        servers = [plane.server for plane in planes] + [tenant.server for tenant in tenants]
+        self._launch(children, servers, START_SECONDS)
         exporters = {plane.name: ports.take() for plane in planes} if options.exporters else {}
         urls = {name: f"http://127.0.0.1:{port}" for name, port in exporters.items()}
-        others = [part for plane in planes for part in plane.others]
+        others = [part for plane in planes for part in plane.others] + [tenant.controllers for tenant in tenants]
         others += [plane.exporter(options.fleet, exporters[plane.name]) for plane in planes if plane.name in exporters]
         prometheus = ports.take() if options.prometheus else 0
         if prometheus:
@@ -116,8 +124,26 @@ class Up:
                 }
                 for plane, paths in zip(planes, kubeconfigs, strict=True)
             },
+            "tenants": {tenant.name: tenant.facts() for tenant in tenants},
             "etcd": etcd.url,
             "prometheus": f"http://127.0.0.1:{prometheus}" if prometheus else "",
+            "run": str(children.ids),
+            "programs": {name: str(path) for name, path in programs.items()},
+        }
+
+    def _tenants(self, ports: Numbers, programs: Mapping[str, Path], etcd: str) -> list[TenantServer]:
+        state = self.options.state
+        return [TenantServer(name, state, programs, ports.take(), ports.take(), etcd) for name in self.options.tenants]
+
+    def _start_tenants(self, children: Children) -> dict[str, Any]:
+        """The tenants' API servers alone, on somebody else's etcd."""
+        programs = build.programs()
+        tenants = self._tenants(Numbers(self.options.port_base), programs, self.options.etcd)
+        self._launch(children, [tenant.server for tenant in tenants], START_SECONDS)
+        self._launch(children, [tenant.controllers for tenant in tenants], START_SECONDS)
+        return {
+            "ready": True,
+            "tenants": {tenant.name: tenant.facts() for tenant in tenants},
             "run": str(children.ids),
             "programs": {name: str(path) for name, path in programs.items()},
         }

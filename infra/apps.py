@@ -11,5 +11,7 @@ class InfraConfig(AppConfig):
     verbose_name = "Fleet"
 
     def ready(self) -> None:
-        """Register the reconcilers with the work queue."""
+        """Register the reconcilers with the work queue, the parts that readiness tells of, and the fleet's metrics."""
         import_module("infra.reconcilers")
+        import_module("infra.readiness")
+        import_module("infra.metrics")

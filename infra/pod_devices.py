@@ -51,6 +51,11 @@ def mig_profile(resource: str) -> str:
     return resource.removeprefix(MIG_PREFIX) if resource.startswith(MIG_PREFIX) else ""
 
 
+def mig_resource(profile: str) -> str:
+    """`nvidia.com/mig-1g.10gb.me` of `1g.10gb+me`: the device plugin writes `+` as `.`."""
+    return f"{MIG_PREFIX}{profile.replace('+', '.')}"
+
+
 def reserved(containers: Iterable[tuple[ContainerKind, Mapping[K, Fraction]]]) -> dict[K, Fraction]:
     """What Kubernetes keeps for a pod all its life, per resource.
 

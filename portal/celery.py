@@ -1,9 +1,11 @@
 """Celery: ``celery -A portal worker`` and ``celery -A portal beat``. Tasks are short; truth is in PostgreSQL."""
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from celery import Celery
+from celery.signals import worker_ready, worker_shutdown
 from django.core.exceptions import ImproperlyConfigured
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings.production")
@@ -63,6 +65,7 @@ app.conf.update(
     else {},
     result_backend_transport_options={"visibility_timeout": VISIBILITY_TIMEOUT},
 )
+app.conf.beat_scheduler = "portal.kernel.beating:Scheduler"
 if settings.AIF_BROKER_URL.startswith("amqp"):
     app.conf.update(task_default_queue_type="quorum", worker_detect_quorum_queues=True)
 app.autodiscover_tasks(["portal.kernel"])
@@ -82,6 +85,20 @@ def check_limits(conf: Any = app.conf) -> None:
 
 
 check_limits()
+
+
+@worker_ready.connect(dispatch_uid="aif-worker-heartbeat")
+def _worker_lives(**_: Any) -> None:
+    """The worker's own sign of life; that it also *works* is told by the tick ``kernel.worker_heartbeat``."""
+    from portal.kernel.heartbeat import keep_beating  # both need the apps
+    from portal.kernel.metrics import serving
+
+    serving.serve()
+    worker_shutdown.connect(_ends(keep_beating("worker")), weak=False, dispatch_uid="aif-worker-ends")
+
+
+def _ends(end: Callable[[], None]) -> Callable[..., None]:
+    return lambda **_: end()
 
 
 def schedule_ticks() -> None:

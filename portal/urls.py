@@ -5,10 +5,12 @@ from drf_spectacular.views import SpectacularAPIView
 from rest_framework.permissions import AllowAny
 
 from portal.kernel import health
+from portal.kernel.metrics.web import metrics
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
+    path("metrics", metrics, name="metrics"),
     path("api/v1/schema", SpectacularAPIView.as_view(permission_classes=[AllowAny]), name="api-schema"),
     path("api/v1/", include("portal.accounts.api.urls")),
     path("api/v1/", include("infra.api.urls")),

@@ -94,6 +94,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--state-dir", type=Path, required=True, help="where kubeconfigs, keys and state are kept")
     parser.add_argument("--fleet", type=Path, default=DEFAULT_FLEET, help="the fleet file (default: the demo's)")
     parser.add_argument("--clusters", default="", help="only these clusters of the fleet, separated by commas")
+    parser.add_argument("--tenants", default="", help="names of further API servers, in the role of tenant clusters")
     parser.add_argument("--port-base", type=int, default=0, help="first port, one for each cluster; 0: any free ones")
     parser.add_argument("--fast", action="store_true", help="short delays, for tests")
     parser.add_argument("--seed", default=None, help="make uids and generated names the same each time")
@@ -112,7 +113,9 @@ def _specs(arguments: argparse.Namespace) -> tuple[list[ClusterSpec], Timing, st
     timing = Timing().changed(fleet.timing)
     if arguments.fast:
         timing = timing.changed(FAST)
-    return [known[name] for name in chosen] if chosen else list(fleet.clusters), timing, fleet.seed
+    specs = [known[name] for name in chosen] if chosen else list(fleet.clusters)
+    specs += [ClusterSpec(name, virtual=True) for name in arguments.tenants.split(",") if name]
+    return specs, timing, fleet.seed
 
 
 def _listen(port: int) -> socket.socket:
@@ -181,8 +184,19 @@ async def serve(arguments: argparse.Namespace) -> None:
             "observe_kubeconfig": str(row.observe_kubeconfig),
         }
         for row in running
+        if not row.cluster.spec.virtual
     }
-    sys.stdout.write(json.dumps({"ready": True, "clusters": ready}) + "\n")
+    tenants = {
+        row.cluster.spec.name: {
+            "server": row.url,
+            "kubeconfig": str(row.kubeconfig),
+            "secret_kubeconfig": str(row.kubeconfig),
+            "authentication": "",
+        }
+        for row in running
+        if row.cluster.spec.virtual
+    }
+    sys.stdout.write(json.dumps({"ready": True, "clusters": ready, "tenants": tenants}) + "\n")
     sys.stdout.flush()
     waiting = asyncio.create_task(stop.wait())
     await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)

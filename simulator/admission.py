@@ -1,5 +1,4 @@
-"""Admission: namespace lifecycle, limit ranges, HAMi's webhook, quota. ValidatingAdmissionPolicies are stored but
-not enforced here: their CEL is checked against a real API server."""
+"""Admission: namespace lifecycle, limit ranges, HAMi's webhook, quota. ValidatingAdmissionPolicies: see policies.py."""
 
 from __future__ import annotations
 

@@ -31,6 +31,7 @@ from simulator.options import Options
 from simulator.registry import Registry
 from simulator.schemas import kind_from_crd
 from simulator.store import Change, Store
+from simulator.tokens import Tokens
 from simulator.watching import Hub
 
 EVENT_SECONDS = 3600.0
@@ -72,6 +73,8 @@ class Cluster:
         """Has the machinery look at a node and its pods at once; set when that is there."""
         self._event_log: deque[tuple[float, str, str]] = deque()
         self._events: dict[tuple[str, str, str, str], tuple[str, float]] = {}
+        self.tokens = Tokens(self.store, clock)
+        """Of service accounts."""
         self.store.listen(self._crd_changed)
 
     def _crd_changed(self, change: Change) -> None:

@@ -11,11 +11,14 @@
 | POST /sim/nodes/NAME/restore-cards | | they are back |
 | POST /sim/nodes/NAME/unmapped, …/mapped | | its exporter names no pod any more; it does again |
 | POST /sim/history/compact | | forget the history: old watches and continue tokens get 410 |
+| POST /sim/version | {"version": "v1.36.0"} | what /version tells from now on: the cluster was upgraded |
 | POST /sim/watches/end | {"cut": true} | end all open watches, in order or cut off |
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 from simulator.access import User
@@ -41,13 +44,10 @@ def answer(cluster: Cluster, user: User, request: Request) -> Obj:
         case ("DELETE", "requests"):
             cluster.tally = Tally()
             return cluster.tally.show()
+        case ("POST", "version"):
+            return _upgrade(cluster, str(body.get("version")))
         case ("POST", "faults"):
-            try:
-                faults = [Fault.read(row) for row in (body if isinstance(body, list) else [body])]
-            except (TypeError, ValueError) as error:
-                raise bad_request(str(error)) from error
-            cluster.faults.waiting += faults
-            return _faults(cluster)
+            return _order(cluster, body if isinstance(body, list) else [body])
         case ("GET", "faults"):
             return _faults(cluster)
         case ("DELETE", "faults"):
@@ -61,6 +61,21 @@ def answer(cluster: Cluster, user: User, request: Request) -> Obj:
             return {"ended": cluster.hub.end_all(cut=bool(body.get("cut")))}
     message = f"there is no control {request.method} {request.path}; see the docstring of simulator/control.py"
     raise ApiError(404, status(404, "NotFound", message, {}))
+
+
+def _upgrade(cluster: Cluster, version: str) -> Obj:
+    if not re.fullmatch(r"v\d+\.\d+\.\d+", version):
+        raise bad_request(f'version: must be like "v1.36.0", not {version!r}')
+    cluster.spec = replace(cluster.spec, version=version)
+    return {"version": version}
+
+
+def _order(cluster: Cluster, rows: list[Obj]) -> Obj:
+    try:
+        cluster.faults.waiting += [Fault.read(row) for row in rows]
+    except (TypeError, ValueError) as error:
+        raise bad_request(str(error)) from error
+    return _faults(cluster)
 
 
 def _faults(cluster: Cluster) -> Obj:

@@ -14,6 +14,7 @@ _SUBRESOURCES: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
         ("proxy", "PodProxyOptions", ("get",)),
     ),
     "services": (("proxy", "ServiceProxyOptions", ("get",)),),
+    "serviceaccounts": (("token", "TokenRequest", ("create",)),),
     "namespaces": (("finalize", "Namespace", ("update",)),),
 }
 
@@ -54,7 +55,7 @@ def document(path: str, kinds: KindTable, absent: frozenset[str], server: str) -
     if parts[0] == "api" and len(parts) == 2:
         return _resources("", parts[1], kinds)
     if parts[0] == "apis" and len(parts) in (2, 3):
-        if parts[1] in absent:
+        if parts[1] in absent and parts[1] not in groups:  # a CustomResourceDefinition may have brought it
             raise page_not_found()
         if parts[1] not in groups or (len(parts) == 3 and parts[2] not in groups[parts[1]]):
             raise not_simulated(f"the API group {'/'.join(parts[1:])}")

@@ -76,6 +76,8 @@ class ClusterSpec:
     pools: tuple[Pool, ...] = ()
     workloads: tuple[Obj, ...] = ()
     prices: dict[str, float] = field(default_factory=dict)
+    virtual: bool = False
+    """Without scheduler, kubelets and nodes of its own: pods run somewhere else, and somebody tells how they fare."""
 
 
 @dataclass(frozen=True)

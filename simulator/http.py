@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from simulator import access, control, discovery, proxy
@@ -77,7 +78,8 @@ class App:
 
     def _user(self, request: Request, *, optional: bool) -> User | None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        user = self.cluster.users.get(token.strip()) if scheme.lower() == "bearer" else None
+        token = token.strip() if scheme.lower() == "bearer" else ""
+        user = self.cluster.users.get(token) or self.cluster.tokens.user(token)
         if user is None and not optional:
             raise unauthorized()
         return user
@@ -89,6 +91,7 @@ class App:
         if fault is not None and not fault.after and await self._play(fault, receive, send):
             return
         access.check(user, verb, target)
+        request = replace(request, user=user.name, groups=user.groups)
         if verb == "watch" and not target.sub:
             if request.method != "GET":
                 raise method_not_allowed(verb)

@@ -100,6 +100,27 @@ RESOURCE_QUOTA = Kind(
     "", "v1", "ResourceQuota", "resourcequotas", status=True, returns_object=True, short=("quota",), empty=_SS
 )
 LIMIT_RANGE = Kind("", "v1", "LimitRange", "limitranges", short=("limits",), empty={"spec": {"limits": None}})
+CLAIM = Kind(
+    "",
+    "v1",
+    "PersistentVolumeClaim",
+    "persistentvolumeclaims",
+    status=True,
+    returns_object=True,
+    short=("pvc",),
+    empty={"spec": {"resources": {}}, "status": {}},
+)
+VOLUME = Kind(
+    "",
+    "v1",
+    "PersistentVolume",
+    "persistentvolumes",
+    namespaced=False,
+    status=True,
+    returns_object=True,
+    short=("pv",),
+    empty=_SS,
+)
 EVENT = Kind("", "v1", "Event", "events", short=("ev",))
 DEPLOYMENT = Kind(
     "apps",
@@ -205,7 +226,7 @@ CRD = Kind(
 BUILT_IN: tuple[Kind, ...] = (
     POD, NAMESPACE, NODE, SERVICE, CONFIG_MAP, SECRET, SERVICE_ACCOUNT, RESOURCE_QUOTA, LIMIT_RANGE, EVENT,
     DEPLOYMENT, REPLICA_SET, STATEFUL_SET, DAEMON_SET, JOB, NETWORK_POLICY, ROLE, ROLE_BINDING, CLUSTER_ROLE,
-    CLUSTER_ROLE_BINDING, LEASE, POLICY, POLICY_BINDING, CRD,
+    CLUSTER_ROLE_BINDING, LEASE, POLICY, POLICY_BINDING, CRD, CLAIM, VOLUME,
 )  # fmt: skip
 
 

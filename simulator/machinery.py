@@ -41,14 +41,13 @@ def controllers(cluster: Cluster, ca_file: str) -> Manager:
             StatefulSets(cluster),
             DaemonSets(cluster),
             Jobs(cluster),
-            Scheduler(cluster),
-            HamiScheduler(cluster),
-            kubelets,
-            Nodes(cluster),
             Quotas(cluster),
             Definitions(cluster),
+            *([] if cluster.spec.virtual else [Scheduler(cluster), HamiScheduler(cluster), kubelets, Nodes(cluster)]),
         ],
     )
+    if cluster.spec.virtual:
+        return manager
 
     def look(node: str) -> None:
         manager.look(Nodes.name, (node,))

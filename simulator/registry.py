@@ -25,6 +25,7 @@ from simulator.objects import Ids, clone, is_deleting, name_of, namespace_of, rf
 from simulator.options import Options
 from simulator.patch import json_patch, merge_patch, strategic_patch
 from simulator.podsecurity import check_pod_security
+from simulator.policies import check_policies, check_policy
 from simulator.resources import qos_class
 from simulator.schemas import prune, unknown_field, violations
 from simulator.store import Entry, Store
@@ -124,9 +125,11 @@ class Registry:
         self._prepare(kind, obj)
         validation.check_new(kind, obj)
         violations(kind, obj)
+        check_policy(kind, obj)
         if kind == POD:
-            check_pod_security(self.store, obj)
             admission.check_limits(self.store, obj)
+            check_pod_security(self.store, obj)
+        check_policies(self.store, kind, obj, None, options)
         if kind.namespaced:
             admission.check_quota(self.store, kind, obj)
         name, namespace = name_of(obj), namespace_of(obj)
@@ -279,6 +282,8 @@ class Registry:
         if not options.subresource:
             validation.check_change(kind, old, new)
             violations(kind, new)
+            check_policy(kind, new)
+            check_policies(self.store, kind, new, old, options)
         if track:
             track_update(old, new, options.manager, options.subresource, self.now())
         if same(old, new):

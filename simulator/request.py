@@ -25,13 +25,15 @@ _NAMESPACE_SUBS = ("status", "finalize")
 
 @dataclass(frozen=True)
 class Request:
-    """What came over the wire."""
+    """What came over the wire, and from whom."""
 
     method: str
     path: str
     query: dict[str, str]
     headers: dict[str, str]
     body: bytes
+    user: str = ""
+    groups: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, scope: Any, body: bytes) -> Request:
@@ -138,7 +140,7 @@ def find_target(path: str, kinds: KindTable, absent: frozenset[str]) -> Target:
         group, version, rest = parts[1], parts[2], parts[3:]
     else:
         raise not_simulated(f"the path {path}")
-    if group in absent:
+    if group in absent and group not in kinds.groups():
         raise page_not_found()
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in _NAMESPACE_SUBS):

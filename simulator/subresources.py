@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulator.cluster import Cluster
 from simulator.errors import bad_request, method_not_allowed, not_simulated
-from simulator.kinds import NAMESPACE, POD, Obj
+from simulator.kinds import NAMESPACE, POD, SERVICE_ACCOUNT, Obj
 from simulator.objects import name_of, namespace_of, rfc3339, rfc3339_micro, uid_of, unix
 from simulator.options import Options
 from simulator.patch import json_patch, merge_patch
@@ -35,6 +35,8 @@ def subresource(cluster: Cluster, request: Request, target: Target) -> Answer:
         return _log(cluster, request, target)
     if kind == POD and sub == "binding" and request.method == "POST":
         return _bind(cluster, request, target)
+    if kind == SERVICE_ACCOUNT and sub == "token" and request.method == "POST":
+        return 201, dumps(cluster.tokens.request(cluster, target.namespace, target.name, request.data() or {})), _JSON
     if kind == POD and sub == "eviction" and request.method == "POST":
         cluster.registry.delete(POD, target.namespace, target.name, deletion(request))
         return (

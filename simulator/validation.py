@@ -169,7 +169,13 @@ def _spec(kind: Kind, obj: Obj) -> list[FieldError]:
     if kind.kind == "Deployment" and _zero(rolling.get("maxSurge")) and _zero(rolling.get("maxUnavailable")):
         where = "spec.strategy.rollingUpdate.maxUnavailable"
         problems.append(bad_value(where, rolling["maxUnavailable"], "may not be 0 when `maxSurge` is 0"))
-    return problems + _pod_spec("spec.template.spec", template.get("spec") or {})
+    return problems + _pod_spec("spec.template.spec", _with_claims(template.get("spec") or {}, spec))
+
+
+def _with_claims(pods: Obj, spec: Obj) -> Obj:
+    """The pods of a StatefulSet get a volume for each of its claims."""
+    claims = [{"name": one["metadata"]["name"]} for one in spec.get("volumeClaimTemplates") or []]
+    return {**pods, "volumes": [*(pods.get("volumes") or []), *claims]} if claims else pods
 
 
 def _zero(value: object) -> bool:

@@ -25,6 +25,8 @@ def options_of(request: Request, sub: str = "") -> Options:
         dry_run=request.dry_run,
         force=request.flag("force"),
         strict=request.query.get("fieldValidation") == "Strict",
+        user=request.user,
+        groups=request.groups,
     )
 
 

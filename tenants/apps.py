@@ -13,12 +13,13 @@ class TenantsConfig(AppConfig):
         from infra.concerned import register_concerned
         from infra.owners import register_replica_owners, register_tenant_slugs, register_zones
         from portal.accounts.ports import register_membership
-        from tenants.reconcilers import deployment, namespace, replica, resync
+        from tenants.reconcilers import deployment, kueue, namespace, quota_requests, replica, resync, tenantcluster
         from tenants.selectors.members import is_member
         from tenants.selectors.owners import replica_owners, tenants_by_slug, zones_of_tenants
         from tenants.services.waking import concerned_by_cluster
 
-        assert all((deployment, namespace, replica, resync))  # importing them registers them
+        # Importing them registers them.
+        assert all((deployment, kueue, namespace, quota_requests, replica, resync, tenantcluster))
         register_replica_owners(replica_owners)
         register_zones(zones_of_tenants)
         register_tenant_slugs(tenants_by_slug)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from infra.placement import EngineSpec, HamiShare, MigShare, Placement, Plan, Snapshot
 from infra.placement.fit import MemberMatch, match_member
@@ -32,7 +33,7 @@ class Ask:
     pods: int
     profile: str = ""
     memory_mib: int = 0
-    memory_percent: int = 0
+    memory_percent: int | Fraction = 0
     cores: int = 0
 
     @property

@@ -14,21 +14,54 @@ from uuid import UUID
 
 from infra.names import owner_labels
 from infra.pod_devices import GPU, GPU_SHARED, MIG_PREFIX
+from tenants.quota_keys import HAMI_CORES, HAMI_MEMORY, MEMORY_FENCE, REQUESTS, checked
 
 Manifest = dict[str, Any]
 
 OWNER_KIND = "namespace"
 QUOTA_NAME = "aifactory-quota"
+CLOSED_KEYS = ("services.loadbalancers", "services.nodeports")
+"""Ways out of a namespace that are always shut."""
 
-# Link-local (cloud metadata lives at 169.254.169.254), loopback and the private ranges of RFC 1918 and RFC 6598.
+# Link-local (cloud metadata lives at 169.254.169.254), loopback and the private ranges of RFC 1918 and RFC 6598; and
+# what some clouds answer under public addresses (168.63.129.16, 192.0.0.192). Of IPv6 nothing is opened at all, so
+# fd00:ec2::254 is as closed as the rest.
 PRIVATE_RANGES = (
     "10.0.0.0/8",
     "100.64.0.0/10",
     "127.0.0.0/8",
+    "168.63.129.16/32",
     "169.254.0.0/16",
     "172.16.0.0/12",
+    "192.0.0.0/24",
     "192.168.0.0/16",
 )
+
+
+@dataclass(frozen=True)
+class HamiLimits:
+    """What the HAMi shares of a namespace may add up to.
+
+    ``memory_mib`` and ``cores`` (percent) are summed over cards, as HAMi does; ``fence_mib`` is what the API server
+    counts of the same memory: each container's figure once, however many cards it has.
+    """
+
+    memory_mib: int = 0
+    cores: int = 0
+    fence_mib: int = 0
+
+    def __add__(self, other: HamiLimits) -> HamiLimits:
+        return HamiLimits(
+            self.memory_mib + other.memory_mib, self.cores + other.cores, self.fence_mib + other.fence_mib
+        )
+
+
+@dataclass(frozen=True)
+class GpuLimits:
+    """What a namespace may request of cards: by extended resource, and of shared cards (None: none on the cluster)."""
+
+    resources: Mapping[str, int] = field(default_factory=dict)
+    hami: HamiLimits | None = None
 
 
 @dataclass(frozen=True)
@@ -37,7 +70,11 @@ class BundleFacts:
 
     ``gpu_resources`` maps each extended resource that the cluster's nodes offer (``nvidia.com/gpu``,
     ``nvidia.com/mig-1g.10gb``) to what the tenant may request of it there. A resource that is offered and not
-    allotted is written as 0: a key left out would mean unlimited.
+    allotted is written as 0: a key left out would mean unlimited. ``hami`` is set where the cluster shares cards.
+    ``limits``: more keys of the ResourceQuota, as a platform-admin gave them. ``annotations`` of the namespace:
+    what the tenant may run, for the cluster's admission policies
+    (:func:`infra.adapters.admission.namespace_annotations`).
+    ``people``: whether the tenant's people get roles in it; around a tenant cluster they don't, they work inside.
     """
 
     tenant_slug: str
@@ -45,6 +82,10 @@ class BundleFacts:
     namespace_id: UUID
     namespace: str
     gpu_resources: Mapping[str, int] = field(default_factory=dict)
+    hami: HamiLimits | None = None
+    limits: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    people: bool = True
 
 
 def is_gpu_resource(name: str) -> bool:
@@ -59,7 +100,7 @@ def namespace_bundle(facts: BundleFacts) -> list[Manifest]:
         _resource_quota(facts),
         _limit_range(facts),
         *_network_policies(facts),
-        *_rbac(facts),
+        *(_rbac(facts) if facts.people else ()),
     ]
 
 
@@ -80,19 +121,26 @@ def _namespace(facts: BundleFacts) -> Manifest:
         "pod-security.kubernetes.io/warn": "restricted",
         "pod-security.kubernetes.io/warn-version": "latest",
     }
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": facts.namespace, "labels": labels}}
+    metadata: dict[str, Any] = {"name": facts.namespace, "labels": labels}
+    if facts.annotations:
+        metadata["annotations"] = dict(facts.annotations)
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
 
 def _resource_quota(facts: BundleFacts) -> Manifest:
     resources = {GPU: 0} | dict(facts.gpu_resources)
-    hard = {f"requests.{name}": str(amount) for name, amount in sorted(resources.items())}
-    hard["services.loadbalancers"] = "0"
-    hard["services.nodeports"] = "0"
+    hard = {key: str(value) for key, value in facts.limits.items()}
+    hard |= {f"{REQUESTS}{name}": str(amount) for name, amount in resources.items()}
+    if facts.hami is not None:
+        hard[HAMI_MEMORY] = str(facts.hami.memory_mib)
+        hard[HAMI_CORES] = str(facts.hami.cores)
+        hard[MEMORY_FENCE] = str(facts.hami.fence_mib)
+    hard |= dict.fromkeys(CLOSED_KEYS, "0")
     return {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": _meta(facts, QUOTA_NAME),
-        "spec": {"hard": hard},
+        "spec": {"hard": checked(hard)},
     }
 
 

@@ -18,6 +18,9 @@ class Perm(StrEnum):
 
     TENANT_READ = "tenant.read"
     DEPLOYMENT_WRITE = "deployment.write"
+    CLUSTER_USE = "cluster.use"
+    CLUSTER_MANAGE = "cluster.manage"
+    QUOTA_REQUEST = "quota.request"
     MEMBER_MANAGE = "member.manage"
     BILL_READ = "bill.read"
     AUDIT_READ = "audit.read"
@@ -34,9 +37,11 @@ class Perm(StrEnum):
 _READ = frozenset({Perm.TENANT_READ})
 
 TENANT_ROLES: dict[str, frozenset[Perm]] = {
-    Member.Role.OWNER: _READ | {Perm.DEPLOYMENT_WRITE, Perm.MEMBER_MANAGE, Perm.BILL_READ, Perm.AUDIT_READ},
-    Member.Role.DEVELOPER: _READ | {Perm.DEPLOYMENT_WRITE, Perm.BILL_READ},
-    Member.Role.VIEWER: _READ,
+    Member.Role.OWNER: _READ
+    | {Perm.CLUSTER_USE, Perm.CLUSTER_MANAGE, Perm.QUOTA_REQUEST}
+    | {Perm.DEPLOYMENT_WRITE, Perm.MEMBER_MANAGE, Perm.BILL_READ, Perm.AUDIT_READ},
+    Member.Role.DEVELOPER: _READ | {Perm.DEPLOYMENT_WRITE, Perm.BILL_READ, Perm.CLUSTER_USE},
+    Member.Role.VIEWER: _READ | {Perm.CLUSTER_USE},
     Member.Role.FINANCE: _READ | {Perm.BILL_READ},
 }
 

@@ -10,21 +10,23 @@ from dataclasses import dataclass, replace
 
 from infra import placement
 from infra.placement import ExistingReplica, Plan, Request, Snapshot
-from infra.selectors.snapshot import fleet_snapshot
+from infra.selectors.snapshot import clusters_snapshot, fleet_snapshot
 from tenants.manifest import Manifest
 from tenants.manifest.asking import engine_specs, tolerations
 from tenants.models import ModelReplica, Tenant
 from tenants.placements import placement_from_json
-from tenants.selectors.quota import QuotaLine, quota_lines
+from tenants.selectors.profiles import profiles_left
+from tenants.selectors.quota import QuotaRoom, quota_rooms
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan with what it was made from. ``quota`` is by the slug of the GPU type."""
+    """A plan with what it was made from. ``quota`` is by the slug of the GPU type; ``snapshot`` has no nodes where
+    nothing was to be placed."""
 
     plan: Plan
     snapshot: Snapshot
-    quota: Mapping[str, QuotaLine]
+    quota: Mapping[str, QuotaRoom]
 
 
 def plan_deployment(
@@ -33,31 +35,36 @@ def plan_deployment(
     manifest: Manifest,
     replicas: Sequence[ModelReplica],
     reshaping: int | None = None,
-    snapshot: Snapshot | None = None,
 ) -> Planned:
     """Where the replicas of a deployment go, inside an open scope.
 
     Args:
         replicas: its live replicas (clusters loaded). Those being deleted keep their index and what they hold.
         reshaping: the index of a replica that shall be planned anew, with what it holds counted as free.
-        snapshot: made anew where it is not given.
     """
-    snapshot = snapshot if snapshot is not None else fleet_snapshot()
-    quota = {line.quota.gpu_type.slug: line for line in quota_lines(tenant)}
+    existing = tuple(_existing(row, row.index == reshaping) for row in replicas if row.deleting_at is None)
+    quota = quota_rooms(tenant.pk)
     request = Request(
         name=manifest.name,
         replicas=manifest.replicas,
         engines=engine_specs(manifest),
-        existing=tuple(_existing(row, row.index == reshaping) for row in replicas if row.deleting_at is None),
+        existing=existing,
         cluster_selector=dict(manifest.cluster_selector),
         allowed_sites=frozenset(tenant.sites.values_list("slug", flat=True)),
         zone=str(tenant.zone_id),
         tolerations=tolerations(manifest),
-        quota_free={name: line.left for name, line in quota.items()},
+        quota_free={name: room.left for name, room in quota.items()} | profiles_left(tenant.pk),
         fill=tenant.state == Tenant.State.ACTIVE and not manifest.model_cache,
     )
-    plan = placement.place(snapshot, request)
     leaving = {row.index for row in replicas if row.deleting_at is not None}
+    if len(existing) >= manifest.replicas and reshaping is None:
+        # All there: whether they may stay is a matter of their clusters, so the nodes of the fleet are not read.
+        snapshot = clusters_snapshot({row.cluster_id for row in replicas})
+        plan = placement.place(snapshot, request)
+        if not plan.short:
+            return Planned(plan, snapshot, quota)
+    snapshot = fleet_snapshot()
+    plan = placement.place(snapshot, request)
     return Planned(_without_indexes(plan, leaving), snapshot, quota)
 
 

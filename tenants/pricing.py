@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from infra.models import GPUType
+from infra.models import GPUType, NodePool
 from infra.placement import EnginePlacement, Placement, Sharing
+from infra.selectors.overcommit import pools_overcommitted
+from infra.shares import OVERCOMMIT
 from tenants.ports import HourlyPrice, price_book
 
 MILLION = Decimal(1_000_000)
@@ -31,9 +33,13 @@ def cost_per_hour(placements: Iterable[Placement], at: datetime) -> Cost:
     asked: dict[tuple[str, str, str], HourlyPrice | None] = {}
     types = {row.slug: row.pk for row in GPUType.objects.only("slug")}
     total, currency, unpriced = Decimal(0), "", set[str]()
+    placements = list(placements)
+    too_much = _overcommitted(placements)
     for placement in placements:
         for engine in placement.engines:
-            for gpu_type, profile, quantity in _quantities(engine):
+            scaled = (placement.cluster, engine.pool) in too_much
+            for gpu_type, mig_profile, quantity in _quantities(engine):
+                profile = OVERCOMMIT if scaled else mig_profile
                 key = (gpu_type, engine.sharing.value, profile)
                 if key not in asked:
                     known = types.get(gpu_type)
@@ -48,6 +54,20 @@ def cost_per_hour(placements: Iterable[Placement], at: datetime) -> Cost:
     if unpriced:
         return Cost(None, currency, tuple(sorted(unpriced)))
     return Cost(total, currency)
+
+
+def _overcommitted(placements: Iterable[Placement]) -> set[tuple[str, str]]:
+    """(cluster, pool) of the HAMi pools among them that hand out more memory than there is: a rate of its own holds."""
+    names = {
+        (placement.cluster, engine.pool)
+        for placement in placements
+        for engine in placement.engines
+        if engine.sharing is Sharing.HAMI
+    }
+    if not names:
+        return set()
+    pools = NodePool.objects.filter(cluster__slug__in={slug for slug, _ in names}, name__in={name for _, name in names})
+    return {(one.cluster, one.name) for one in pools_overcommitted(pools) if one.percent > 100} & names
 
 
 def _quantities(engine: EnginePlacement) -> list[tuple[str, str, Decimal]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -38,9 +39,15 @@ def replica_manifest(replica: ModelReplica, name: str, tenant: Tenant) -> Manife
 
 
 def replica_facts(
-    replica: ModelReplica, deployment: ModelDeployment, tenant: Tenant, *, plain_slices: frozenset[str] = frozenset()
+    replica: ModelReplica,
+    deployment: ModelDeployment,
+    tenant: Tenant,
+    *,
+    plain_slices: frozenset[str] = frozenset(),
+    queue: Mapping[str, Any] | None = None,
 ) -> ReplicaFacts:
-    """What a replica is rendered from (``plain_slices``: see :class:`~tenants.render.ReplicaFacts`)."""
+    """What a replica is rendered from (``plain_slices``: see :class:`~tenants.render.ReplicaFacts`; ``queue``: see
+    :func:`tenants.selectors.queueing.queue_for`)."""
     return ReplicaFacts(
         tenant_id=tenant.pk,
         namespace=tenant.namespace,
@@ -51,6 +58,8 @@ def replica_facts(
         manifest=replica_manifest(replica, deployment.name, tenant),
         placement=placement_from_json(replica.placement),
         plain_slices=plain_slices,
+        queue=queue["name"] if queue else "",
+        queue_selectors=queue["selectors"] if queue else {},
     )
 
 

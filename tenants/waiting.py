@@ -11,6 +11,7 @@ SELECTOR_ERROR = "SelectorError"
 SELECTOR_MATCHES_NOTHING = "NoMatchingDevice"
 PRICE = "PriceAboveLimit"
 OTHER_ZONE = "OtherTrustZone"
+NOT_ISOLATED = "NotIsolated"
 CACHE_NOT_FOUND = "ModelCacheNotFound"
 TENANT_SUSPENDED = "TenantSuspended"
 PLACED = "Placed"
@@ -21,6 +22,7 @@ _NEAREST: tuple[tuple[frozenset[Rule], str], ...] = (
     (frozenset({Rule.CAPACITY, Rule.NODE_RESOURCES, Rule.ENGINES, Rule.SEARCH_LIMIT}), NO_CAPACITY),
     (frozenset({Rule.PRICE}), PRICE),
     (frozenset({Rule.ZONE}), OTHER_ZONE),
+    (frozenset({Rule.ISOLATION}), NOT_ISOLATED),
     (frozenset({Rule.SELECTOR_ERROR}), SELECTOR_ERROR),
     (frozenset({Rule.SELECTOR, Rule.SHARING}), SELECTOR_MATCHES_NOTHING),
 )

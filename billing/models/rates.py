@@ -64,7 +64,8 @@ class Rate(Global):
     card; a share pays its part), one MIG *instance* of the profile for an hour, a CPU core for an hour, a GiB of
     memory for an hour. With source ``opencost`` the price is OpenCost's unit cost of each cluster and hour; storage
     and network have no other source: what OpenCost says that they cost, and the margin. ``included_*`` is what one
-    whole card brings along of the host; only more is charged.
+    whole card brings along of the host; only more is charged. A HAMi rate of the profile ``overcommit`` is that of
+    pools that hand out more memory than their cards have.
     Rows are never changed but for ``valid_to``, and never inside a closed period.
     """
 

@@ -14,6 +14,8 @@ from billing.selectors.bills import unpriced_usage
 from billing.selectors.periods import periods_known
 from infra.models import NodePool
 from infra.models.hardware import SharingMode
+from infra.selectors.overcommit import pools_overcommitted
+from infra.shares import OVERCOMMIT
 from portal.kernel.clock import utcnow
 from portal.kernel.money import exact_sum
 
@@ -84,8 +86,14 @@ def unpriced_keys(issuer: Issuer, *, now: datetime | None = None) -> list[Unpric
                 len({line.subject.tenant for line in part}),
             )
         )
-    used = {(one.gpu_type, one.sharing) for one in found}
-    return found + [one for one in _idle_types(issuer, now) if (one.gpu_type, one.sharing) not in used]
+    used = {_kind(one.gpu_type, one.sharing, one.profile) for one in found}
+    there = _idle_types(issuer, now)
+    return found + [one for one in there if _kind(one.gpu_type, one.sharing, one.profile) not in used]
+
+
+def _kind(gpu_type: str, sharing: str, profile: str) -> tuple[str, str, str]:
+    """What has a rate, as far as pools tell: which MIG profiles are used shows only when they are."""
+    return gpu_type, sharing, "" if sharing == SharingMode.MIG else profile
 
 
 def _idle_types(issuer: Issuer, now: datetime) -> list[Unpriced]:
@@ -94,17 +102,17 @@ def _idle_types(issuer: Issuer, now: datetime) -> list[Unpriced]:
         Rate.objects.filter(
             Q(valid_to__isnull=True) | Q(valid_to__gt=now), card__issuer=issuer, resource=Rate.Resource.GPU,
             valid_from__lte=now,
-        ).values_list("gpu_type__slug", "sharing")
+        ).values_list("gpu_type__slug", "sharing", "profile")
     )  # fmt: skip
-    there = set(
-        NodePool.objects.filter(gpu_type__isnull=False, cluster__abandoned_at__isnull=True).values_list(
-            "gpu_type__slug", "sharing"
-        )
-    )
+    priced = {_kind(*key) for key in priced}
+    there = set()
+    for pool in pools_overcommitted(NodePool.objects.filter(cluster__abandoned_at__isnull=True)):
+        for too_much in pool.both:
+            there.add((pool.gpu_type, pool.sharing, OVERCOMMIT if too_much else ""))
     return [
         Unpriced(
-            Rate.Resource.GPU.value, slug, sharing, "",
+            Rate.Resource.GPU.value, slug, sharing, profile,
             "instance-hour" if sharing == SharingMode.MIG else "gpu-hour", Decimal(0), None, None, 0,
         )
-        for slug, sharing in sorted(there - priced)
+        for slug, sharing, profile in sorted(there - priced)
     ]  # fmt: skip

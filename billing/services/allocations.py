@@ -32,6 +32,7 @@ from infra.models import (
 from infra.models.evidence import EvidenceSource
 from infra.pod_reading import load_evidence
 from infra.selectors.history import Rebuilt, rebuilt
+from infra.shares import OVERCOMMIT
 from portal.kernel.clock import epoch_ms, format_rfc3339, from_epoch_ms
 from portal.kernel.ids import uuid7
 from tenants.models import ModelDeployment, Tenant
@@ -305,7 +306,7 @@ def _device(holding: Holding, node: NodeHardware | None, card: Card = NO_CARD) -
         "node_id": node.node_id if node else None,
         "gpu_type_id": node.gpu_type_id if node else None,
         "sharing": holding.mode.value,
-        "profile": holding.profile,
+        "profile": OVERCOMMIT if hami and node is not None and node.overcommitted else holding.profile,
         "device_uuid": card.uuid,
         "mig_instance": card.mig_instance,
         "memory_mib": holding.memory_mib,

@@ -17,11 +17,12 @@ REPLICAS = "nvidia.com/gpu.replicas"
 
 @dataclass(frozen=True, slots=True)
 class NodeHardware:
-    """A node, its GPU type, and its cards."""
+    """A node, its GPU type, and its cards. ``overcommitted``: more of their memory was handed out than they have."""
 
     node_id: UUID
     gpu_type_id: UUID | None
     cards: NodeCards
+    overcommitted: bool = False
 
 
 @dataclass(slots=True)
@@ -75,6 +76,7 @@ class Hardware:
                 single_profile=node.mig_profile,
                 replicas=int(replicas) if replicas.isdecimal() else 1,
             ),
+            overcommitted=span is not None and span.overcommit_percent > 100,
         )
 
 

@@ -157,7 +157,8 @@ def _reserved(cluster_id: UUID, window: Interval, node_ids: Collection[UUID]) ->
 
 
 _HELD = """
-SELECT a.node_id, a.device_uuid, a.share, coalesce(a.memory_mib, 0), coalesce(a.cores, 0), a.profile, a.started_at,
+SELECT a.node_id, a.device_uuid, a.share, coalesce(a.memory_mib, 0), coalesce(a.cores, 0),
+    CASE WHEN a.sharing = 'mig' THEN a.profile ELSE '' END, a.started_at,
     a.ended_at, a.tenant_id, p.replica_id
 FROM billing_deviceallocation a
 LEFT JOIN infra_podobservation p ON p.cluster_id = a.cluster_id AND p.uid = a.pod_uid

@@ -11,6 +11,7 @@ from django.db.models import Max, Q
 from billing.models import BillingPeriod, Issuer, Rate, RateCard
 from infra.models import Cluster, GPUType
 from infra.models.hardware import SharingMode
+from infra.shares import OVERCOMMIT
 from portal.kernel import audit, workqueue
 from portal.kernel.actors import Actor
 from portal.kernel.clock import as_utc, format_rfc3339
@@ -131,7 +132,10 @@ def _wrong_key(rate: Rate) -> Iterator[tuple[str, str]]:
             yield "/gpu_type", "A GPU rate names the type of card."
         if rate.sharing not in SharingMode.values:
             yield "/sharing", f"A GPU rate names how the card is shared: {', '.join(SharingMode.values)}."
-        if bool(rate.profile) != (rate.sharing == SharingMode.MIG):
+        if rate.sharing == SharingMode.HAMI:
+            if rate.profile not in ("", OVERCOMMIT):
+                yield "/profile", f"A HAMi rate has no profile, or {OVERCOMMIT}: that of pools that promise too much."
+        elif bool(rate.profile) != (rate.sharing == SharingMode.MIG):
             yield "/profile", "A MIG rate names its profile, such as 1g.10gb; other rates have none."
 
 

@@ -15,6 +15,7 @@ from uuid import UUID
 from django.db import connection
 
 from billing.locks import hold_usage_locks
+from infra.shares import OVERCOMMIT
 from portal.kernel.clock import Interval, hours, split_at
 
 _FACTS = (
@@ -65,7 +66,11 @@ _HELD = """
 _IDLE = """
     SELECT %(cluster)s::uuid AS cluster_id, NULL::uuid AS allocation_id, c.node_id, c.hour, c.slot, c.tenant_id,
         '' AS namespace, NULL::uuid AS deployment_id, t.cost_code, c.gpu_type_id,
-        CASE WHEN c.sharing = 'mig' THEN 'whole' ELSE c.sharing END AS sharing, '' AS profile, 'idle' AS bucket,
+        CASE WHEN c.sharing = 'mig' THEN 'whole' ELSE c.sharing END AS sharing,
+        CASE WHEN c.sharing = 'hami' AND EXISTS (
+            SELECT FROM infra_capacityspan o WHERE o.node_id = c.node_id AND o.overcommit_percent > 100
+                AND o.started_at <= c.slot AND (o.ended_at IS NULL OR o.ended_at > c.slot)
+        ) THEN %(overcommit)s ELSE '' END AS profile, 'idle' AS bucket,
         1000000::bigint AS share, NULL::bigint AS memory_mib, NULL::int AS cores, NULL::int AS slices,
         0::bigint AS cpu_millicores, 0::bigint AS host_memory_mib, c.source, -1 AS revision,
         c.units / 1000000 AS milliseconds, c.units AS charged, c.units AS physical
@@ -193,6 +198,7 @@ def idle_usage_write(
             "start": window.start,
             "end": window.end,
             "ids": ids,
+            "overcommit": OVERCOMMIT,
             **{name: list(column) for name, column in zip(names, columns, strict=True)},
         },
     )

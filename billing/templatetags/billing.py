@@ -14,6 +14,7 @@ from django import template
 from billing.opencost.compare import WORDS, Class
 from billing.selectors.conservation import BUCKETS, CARD_HOUR
 from infra.models.hardware import SharingMode
+from infra.shares import OVERCOMMIT
 from portal.kernel.clock import epoch_ms, zone
 from portal.kernel.money import MINOR_UNITS, THIN_SPACE, decimal_from, quantize
 
@@ -93,12 +94,12 @@ def signed_quantity(value: Decimal, places: int = 3) -> str:
 
 @register.filter
 def mode(sharing: str, profile: str = "") -> str:
-    """How a card is handed out, in words: ``MIG slices 1g.10gb``."""
+    """How a card is handed out, in words: ``MIG slices 1g.10gb``, ``HAMi shares, over-committed``."""
     try:
         words = SharingMode(sharing).label
     except ValueError:
         return sharing or "–"
-    return f"{words} {profile}".strip()
+    return f"{words}, over-committed" if profile == OVERCOMMIT else f"{words} {profile}".strip()
 
 
 @dataclass(frozen=True, slots=True)

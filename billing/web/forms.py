@@ -12,6 +12,7 @@ from billing.models import Issuer, Rate
 from billing.selectors.usage import DIMENSIONS, Choices
 from infra.models import Cluster, GPUType
 from infra.models.hardware import SharingMode
+from infra.shares import OVERCOMMIT
 from portal.kernel.clock import Interval, zone
 from portal.kernel.forms import PortalForm
 from tenants.models import Tenant
@@ -173,7 +174,10 @@ class RateForm(PortalForm):
         GPUType.objects.none(), required=False, to_field_name="slug", label="GPU type", empty_label="(no card)"
     )
     sharing = forms.ChoiceField(required=False, label="Mode", choices=[("", "(no card)"), *SharingMode.choices])
-    profile = forms.CharField(required=False, max_length=32, label="MIG profile", help_text="Such as 1g.10gb.")
+    profile = forms.CharField(
+        required=False, max_length=32, label="Profile",
+        help_text=f"Of MIG, such as 1g.10gb. For HAMi pools that hand out more memory than there is: {OVERCOMMIT}.",
+    )  # fmt: skip
     source = forms.ChoiceField(label="Price comes from", choices=Rate.Source.choices)
     price = forms.DecimalField(
         required=False, min_value=Decimal(0), max_digits=20, decimal_places=10, label="Price",

@@ -20,6 +20,7 @@ from billing.web.paging import page_of, query_of
 from infra.models import Cluster, ClusterEndpoint
 from portal.kernel.actors import PLATFORM_FINANCE
 from portal.kernel.clock import Interval, utcnow
+from portal.kernel.conditions import get_condition
 from portal.kernel.csvfile import csv_response
 from portal.kernel.problems import NotFound, Problem
 from portal.kernel.scoping import system_scope, tenant_scope
@@ -72,7 +73,10 @@ def beside(request: HttpRequest) -> HttpResponse:
             "silent": page.silent,
             "compared": page.compared,
             "unexplained": sum(1 for row in page.rows if row.unexplained),
-            "sources": [(one, sources.get(one.cluster_id)) for one in endpoints.order_by("cluster__slug")],
+            "sources": [
+                (one, sources.get(one.cluster_id), get_condition(one.conditions, "Reading"))
+                for one in endpoints.order_by("cluster__slug")
+            ],
             "refused": list(refused_answers(window)[:MOST_REFUSED]),
             "query": query_of(request),
             "tenants": dict(Tenant.objects.values_list("pk", "slug")),

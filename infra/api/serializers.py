@@ -70,6 +70,7 @@ class ClusterSerializer(serializers.ModelSerializer[Cluster]):
             "system_namespaces",
             "api_server",
             "credential_expires_at",
+            "credential_issued_at",
             "kubernetes_version",
             "conditions",
             "watches",

@@ -96,9 +96,51 @@ MANAGE: tuple[Rule, ...] = (
     Rule("leaderworkerset.x-k8s.io", ("leaderworkersets",), _OWN, "model deployments of more than one node"),
     Rule("networking.k8s.io", ("networkpolicies",), _OWN, "tenants kept apart"),
     Rule("rbac.authorization.k8s.io", ("roles", "rolebindings"), _OWN, "tenants' access to their own namespace"),
+    Rule(
+        "admissionregistration.k8s.io",
+        ("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+        _OWN,
+        "what a tenant's pod may not be",
+    ),
+    Rule("", ("pods",), ("create",), "dry runs that prove what a tenant's pod may not be; no pod is ever made so"),
     *HANDED_ON,
 )
 """OBSERVE, and the objects of tenants' namespaces and deployments."""
+
+KUEUE: tuple[Rule, ...] = (
+    Rule(
+        "kueue.x-k8s.io", ("resourceflavors", "cohorts", "clusterqueues", "localqueues"), _OWN,
+        "queues made of the tenants' quotas",
+    ),
+    Rule("kueue.x-k8s.io", ("workloads",), ("get", "list"), "why a pod is not admitted yet, in Kueue's words"),
+)  # fmt: skip
+"""What is used where a cluster's Kueue was switched on, beside MANAGE: a role of its own (``kueue.yaml``)."""
+
+TENANT_CLUSTERS: tuple[Rule, ...] = (
+    Rule("rbac.authorization.k8s.io", ("clusterroles", "clusterrolebindings"), ("get",),
+         "whether a deleted tenant cluster left its ClusterRole behind"),
+    Rule("scheduling.k8s.io", ("priorityclasses",), ("list",), "whether it left objects of its own behind"),
+    Rule("storage.k8s.io", ("storageclasses",), ("list",), "whether it left objects of its own behind"),
+    Rule("", ("persistentvolumes",), ("list",), "whether it left objects of its own behind"),
+)  # fmt: skip
+"""On the whole host, beside MANAGE, where tenant clusters are made. It is optional: without it none can be."""
+
+FLUX: tuple[Rule, ...] = (
+    Rule("helm.toolkit.fluxcd.io", ("helmreleases",), ("get", "create", "patch", "delete"),
+         "what has Flux install and remove a tenant cluster"),
+    Rule("source.toolkit.fluxcd.io", ("helmrepositories", "ocirepositories"), ("get", "create", "patch", "delete"),
+         "where its chart comes from"),
+)  # fmt: skip
+"""In the one namespace where Flux's objects are."""
+
+IN_TENANT_NAMESPACE: tuple[Rule, ...] = (
+    Rule("", ("secrets",), ("get",), "the way into a tenant cluster: one Secret, by its name, never listed"),
+    Rule("", ("configmaps",), ("get", "create", "patch", "delete"), "whom its API server believes"),
+    Rule("apps", ("statefulsets",), ("get", "patch"), "whether its control plane runs; pause and resume"),
+    Rule("", ("persistentvolumeclaims",), ("get", "delete"), "its control plane's volume, when it is deleted"),
+)
+"""In the namespaces of tenant clusters alone: the portal binds this role to itself there and nowhere else. A Role of
+its own for each would not be less: Kubernetes lets nobody write a Role with rights that they do not hold."""
 
 NOT_NEEDED: tuple[Rule, ...] = (
     Rule("", ("pods",), ("create", "delete"), "start and end pods"),

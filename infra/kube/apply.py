@@ -88,12 +88,25 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Written:
-    """What an apply left in the cluster. ``forced``: fields that were taken back from other managers."""
+    """What an apply left in the cluster: ``object``, as the API server answered it.
 
-    uid: str
-    resource_version: str
+    ``forced``: fields that were taken back from other managers.
+    """
+
+    object: Obj
+    created: bool
     changed: bool
     forced: tuple[FieldConflict, ...] = ()
+
+    @property
+    def uid(self) -> str:
+        """Of the object."""
+        return str(self.object["metadata"]["uid"])
+
+    @property
+    def resource_version(self) -> str:
+        """Of the object, as the apply left it."""
+        return str(self.object["metadata"]["resourceVersion"])
 
 
 @dataclass(frozen=True)
@@ -193,8 +206,7 @@ def apply_one(
         forced = conflict.conflicts
         before_write()
         applied = client.apply(wanted.manifest, force=True, known_resource_version=version)
-    metadata = applied.object["metadata"]
-    return Written(metadata["uid"], metadata["resourceVersion"], applied.changed is not False, forced)
+    return Written(applied.object, applied.created, applied.changed is not False, forced)
 
 
 def delete_one(

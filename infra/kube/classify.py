@@ -7,6 +7,7 @@ kinds of 403 share one reason, a policy's refusal is a 422, an unknown field in 
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from infra.kube.decoding import loads
@@ -48,6 +49,25 @@ _LONGEST_MESSAGE = 4096
 """Characters of a message that are looked at; more would only cost time."""
 _LONGEST_WAIT = 24 * 3600
 _UNDECLARED = re.compile(r"(?P<path>\.\S+): field not declared in schema")
+
+
+@dataclass(frozen=True)
+class ExceededQuota:
+    """What the API server's quota admission said: quantities by resource name, as it wrote them."""
+
+    quota: str
+    requested: Mapping[str, str]
+    used: Mapping[str, str]
+    limited: Mapping[str, str]
+
+
+def exceeded_quota(message: str) -> ExceededQuota | None:
+    """The refusal of a ResourceQuota in a message (an error's, or an event's); ``None`` where it is none."""
+    quota = _QUOTA.search(message[:_LONGEST_MESSAGE])
+    if quota is None:
+        return None
+    asked, used, limit = (_quantities(quota[name]) for name in ("requested", "used", "limited"))
+    return ExceededQuota(quota["quota"], asked, used, limit)
 
 
 def classify(status: int, headers: Mapping[str, str], body: bytes, call: Call) -> KubeError:
@@ -246,19 +266,19 @@ def _forbidden(call: Call, status: int, message: str, causes: list[dict[str, Any
             status=status,
             message=message,
         )
-    if quota := _QUOTA.search(message):
-        asked, used, limit = (_quantities(quota[name]) for name in ("requested", "used", "limited"))
+    if found := exceeded_quota(message):
+        asked, used, limit = found.requested, found.used, found.limited
         numbers = "; ".join(
             f"{resource}: asked {amount}, used {used.get(resource, '?')}, limit {limit.get(resource, '?')}"
             for resource, amount in asked.items()
         )
         return QuotaRefused(
             call,
-            f"The ResourceQuota {quota['quota']} on cluster {call.cluster} does not hold {call.what} "
+            f"The ResourceQuota {found.quota} on cluster {call.cluster} does not hold {call.what} "
             f"({numbers}). It is tried again; ask for less, free some, or raise the quota there.",
             status=status,
             message=message,
-            quota=quota["quota"],
+            quota=found.quota,
             requested=asked,
             used=used,
             limited=limit,

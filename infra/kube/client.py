@@ -101,6 +101,22 @@ class KubeClient(KubeReader):
         changed = True if created else (version != known_resource_version if known_resource_version else None)
         return Applied(applied, created, changed)
 
+    def create_dry_run(self, manifest: Mapping[str, Any]) -> Obj:
+        """Have an object created as a dry run: the server admits or refuses it as it would, and stores nothing.
+
+        Returns:
+            The object as it would have been made.
+
+        Raises:
+            WriteRefused: the cluster may not be written to: also a dry run takes the right to write.
+            KubeError: the server's refusal.
+        """
+        metadata = manifest["metadata"]
+        kind, namespace, name = manifest["kind"], metadata.get("namespace", ""), metadata["name"]
+        call = self._call("try to create", kind, namespace, name)
+        path = self._resource(manifest["apiVersion"], kind).path(namespace=namespace)
+        return self._decode(self._write("POST", path, call, body=dict(manifest), dry_run=True), call)
+
     def delete(
         self,
         api_version: str,

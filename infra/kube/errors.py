@@ -256,7 +256,7 @@ class ObserveOnly(WriteRefused):
 
 
 class ClusterPaused(WriteRefused):
-    """Writing to this cluster is paused, or all writing is stopped (setting ``AIF_STOP_WRITES``)."""
+    """Writing to this cluster is paused, or all writing is stopped (``WriteStop``, ``AIF_STOP_WRITES``)."""
 
 
 class ClusterAbandoned(WriteRefused):

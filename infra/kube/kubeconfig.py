@@ -21,6 +21,8 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
+from infra.credentials import token_issued_at
+
 MAX_BYTES = 256 * 1024
 _MAX_DEPTH = 12
 _MAX_NODES = 20_000
@@ -168,6 +170,24 @@ def parse_kubeconfig(text: str, *, now: datetime) -> Credentials:
         server_name=server_name,
         expires_at=min((end for end, _ in ends), default=None),
     )
+
+
+def issued_at(credentials: Credentials) -> datetime | None:
+    """From when the token (else the certificate) is good, as it says of itself; ``None``: it does not say."""
+    if credentials.token is not None and (begin := token_issued_at(credentials.token)) is not None:
+        return begin
+    if credentials.client_cert is not None:
+        return x509.load_pem_x509_certificates(credentials.client_cert.encode())[0].not_valid_before_utc
+    return None
+
+
+def checked_server(server: str, where: str) -> str:
+    """An API server's address as it may be used, without a slash at its end.
+
+    Raises:
+        KubeconfigRefused: not https, no host, credentials in it, …; ``where`` names the field.
+    """
+    return _server({"server": server}, where)
 
 
 # ---- the text ---------------------------------------------------------------------------------------------

@@ -339,6 +339,26 @@ class KubeReader:
         answer = self._json("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", call, body=body)
         return str(((answer.get("status") or {}).get("userInfo") or {}).get("username") or "")
 
+    def request_token(self, namespace: str, name: str, *, seconds: int, audiences: Sequence[str]) -> str:
+        """A new token of a service account, by a TokenRequest: an answer and nothing else, the server stores no object
+        of it. (kubernetes, pkg/registry/core/serviceaccount/storage/token.go.)
+
+        Args:
+            seconds: wanted life, at least 600; the server may give less or more.
+            audiences: as the token in use has them.
+
+        Raises:
+            Forbidden: the credentials lack ``create serviceaccounts/token``.
+        """
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": max(600, seconds), "audiences": list(audiences)},
+        }
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/serviceaccounts/{quote(name, safe='')}/token"
+        call = self._call("ask for a new token of", "ServiceAccount", namespace, name)
+        return str((self._json("POST", path, call, body=body).get("status") or {}).get("token") or "")
+
     def rules_review(self, namespace: str) -> list[Obj]:
         """The rules of our credentials in a namespace, as far as the cluster's authorizers can list them."""
         body = {

@@ -1,6 +1,6 @@
 """What keeps tenants apart on a cluster."""
 
-from django.db import migrations
+from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
@@ -8,4 +8,28 @@ class Migration(migrations.Migration):
         ("infra", "0007_sharing"),
     ]
 
-    operations: list[migrations.operations.base.Operation] = []
+    operations = [
+        migrations.AddField(
+            model_name="cluster",
+            name="isolation",
+            field=models.JSONField(
+                blank=True,
+                default=dict,
+                help_text="What keeps tenants apart there, as the cluster told (infra.isolation).",
+            ),
+        ),
+        migrations.AddField(
+            model_name="cluster",
+            name="isolation_said",
+            field=models.JSONField(
+                blank=True,
+                default=dict,
+                help_text="What platform-admins declared, and what they accepted (infra.isolation).",
+            ),
+        ),
+        migrations.AddField(
+            model_name="cluster",
+            name="isolation_wanted",
+            field=models.BooleanField(default=True, help_text="Unset: our admission policies are taken down."),
+        ),
+    ]

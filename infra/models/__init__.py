@@ -7,6 +7,7 @@ from infra.models.evidence import ChangeCounter, NamespaceClaim, PodObservation,
 from infra.models.hardware import CapacitySpan, Device, GPUType, InferenceClass, Node, NodePool
 from infra.models.health import HealthEvent, XidGauge
 from infra.models.ledger import AppliedObject, Reservation
+from infra.models.operations import WriteStop
 from infra.models.retroactive import Rebuild
 from infra.models.telemetry import DeviceSighting, TelemetryGap, TelemetryHour, TelemetrySource
 
@@ -36,5 +37,6 @@ __all__ = [
     "TelemetrySource",
     "WatchSpan",
     "WatchTarget",
+    "WriteStop",
     "XidGauge",
 ]

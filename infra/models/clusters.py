@@ -43,6 +43,9 @@ class Cluster(Global):
     api_server = models.URLField(max_length=400)
     kubeconfig_ciphertext = models.BinaryField(editable=False)
     credential_expires_at = models.DateTimeField(null=True, blank=True)
+    credential_issued_at = models.DateTimeField(
+        null=True, blank=True, help_text="From when they are good; empty: not known."
+    )
     kubernetes_version = models.CharField(max_length=40, blank=True)
     rights = models.JSONField(
         default=dict, blank=True, help_text="infra.rights.RightsReport as JSON; empty: not asked."
@@ -50,6 +53,13 @@ class Cluster(Global):
     rights_checked_at = models.DateTimeField(
         null=True, blank=True, help_text="Empty: they are asked for at the next probe."
     )
+    isolation = models.JSONField(
+        default=dict, blank=True, help_text="What keeps tenants apart there, as the cluster told (infra.isolation)."
+    )
+    isolation_said = models.JSONField(
+        default=dict, blank=True, help_text="What platform-admins declared, and what they accepted (infra.isolation)."
+    )
+    isolation_wanted = models.BooleanField(default=True, help_text="Unset: our admission policies are taken down.")
     identity = models.CharField(
         max_length=64, unique=True, help_text="UID of the namespace kube-system: one cluster is connected once."
     )

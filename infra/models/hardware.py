@@ -89,6 +89,9 @@ class NodePool(Global):
     devices = models.JSONField(
         default=list, blank=True, help_text="Devices of a node as its InferenceClass says (cards, network cards, …)."
     )
+    overcommit_percent = models.PositiveIntegerField(
+        null=True, blank=True, help_text="HAMi: memory handed out of each card, percent, as declared; unset: as seen."
+    )
 
     class Meta:
         ordering = ["cluster", "name"]
@@ -184,6 +187,9 @@ class CapacitySpan(Global):
     lost = models.BooleanField(default=False, help_text="Ready was Unknown: tenants' clocks stand still.")
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)
+    overcommit_percent = models.PositiveIntegerField(
+        default=100, help_text="HAMi: memory handed out of each card, percent of what it has."
+    )
     source = models.CharField(max_length=12, default="watch")
     changed_seq = models.BigIntegerField(default=0)
 

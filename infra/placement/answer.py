@@ -29,6 +29,7 @@ class Rule(StrEnum):
     NOT_READY = "not-ready"
     PAUSED = "paused"
     OBSERVE = "observe"
+    ISOLATION = "isolation"  # the cluster lacks something that keeps tenants apart
     SITE = "site"
     ZONE = "zone"
     NO_POOLS = "no-pools"

@@ -9,6 +9,7 @@ from infra.cel import Answer, Device, Reference, Version, compile_selector
 from infra.placement.answer import Explanation, Rule
 from infra.placement.fit import MemberMatch, Verdict, card_need, card_refusal
 from infra.placement.fleet import DeviceEntry, Sharing
+from infra.placement.quota import cards_in, left_of, profile_of
 from infra.placement.request import DeviceRequest, HamiShare, MigShare
 from infra.placement.state import Asked, ClusterState, Outcome, PoolState, engine_usage, room_in
 from infra.shares import CARD, parse_mig
@@ -131,11 +132,13 @@ def _money(
     where, cluster = _where(state, pool), state.cluster.name
     usage = engine_usage(asked, engine, pool)
     if request.price_check is not None:
-        refused = request.price_check(cluster, pool.pool.name, usage)
+        refused = request.price_check(cluster, pool.pool.name, cards_in(usage))
         if refused is not None:
-            return Explanation(Rule.PRICE, cluster, pool.pool.name, f"{where}: {refused}", dict(usage))
-    for gpu_type, amount in usage.items() if quota is not None else ():
-        left = quota.get(gpu_type) if quota is not None else None
+            return Explanation(Rule.PRICE, cluster, pool.pool.name, f"{where}: {refused}", dict(cards_in(usage)))
+    if quota is None:
+        return None
+    for gpu_type, amount in cards_in(usage).items():
+        left = quota.get(gpu_type)
         if left is None:
             return Explanation(
                 Rule.QUOTA,
@@ -152,6 +155,18 @@ def _money(
                 f"{where}: a replica needs {_cards(amount)} of {gpu_type}, the quota has {_cards(max(0, left))} left "
                 f"(short by {_cards(amount - left)}).",
                 {"gpu_type": gpu_type, "needed": amount, "left": left},
+            )
+    for key, amount in usage.items():
+        gpu_type, profile = profile_of(key)
+        left = left_of(quota, key)
+        if profile and amount > left:
+            return Explanation(
+                Rule.QUOTA,
+                cluster,
+                pool.pool.name,
+                f"{where}: a replica needs {amount} MIG slices {profile} of {gpu_type}, the quota has {max(0, left)} "
+                f"left (short by {amount - max(0, left)}).",
+                {"gpu_type": gpu_type, "profile": profile, "needed": amount, "left": left},
             )
     return None
 
@@ -306,6 +321,9 @@ def _short(
     candidates = match.candidates[index]
     if isinstance(request.share, HamiShare):
         return _short_of_cards(match, request, request.share, candidates, pool)
+    uncut = _not_cut(match, request, pool) if match.shape.sharing is Sharing.MIG else None
+    if uncut is not None:
+        return uncut
     most = total = 0
     foreign = 0
     what = ""
@@ -333,6 +351,21 @@ def _short(
         f"{short}); {total} are free on {nodes} nodes{other}"
     )
     return rule, text, {"request": request.name, "needed": request.count, "most": most, "total": total, "short": short}
+
+
+def _not_cut(match: MemberMatch, request: DeviceRequest, pool: PoolState) -> tuple[Rule, str, dict[str, Any]] | None:
+    """A sentence if no node of the pool is cut into the profile at all."""
+    if not isinstance(request.share, MigShare):
+        return None
+    wanted = str(parse_mig(request.share.profile))
+    offered = sorted({profile for vector in pool.groups for profile, _ in vector.mig})
+    if wanted in offered:
+        return None
+    text = (
+        f"its cards are cut into {', '.join(offered) or 'no MIG slices now'}; request {request.name} wants MIG slices "
+        f"{wanted}"
+    )
+    return Rule.SHARING, text, {"request": request.name, "wanted": wanted, "offered": offered}
 
 
 def _short_of_cards(

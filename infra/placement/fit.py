@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from infra.cel import Answer, Match, compile_selector
 from infra.placement.fleet import Card, ClaimKind, DeviceEntry, FreeVector, PoolShape, Sharing, interned
+from infra.placement.quota import profile_key
 from infra.placement.request import DeviceRequest, HamiShare, MemberSpec, MigShare
 from infra.shares import CARD, capped_cores, floor_millionths, hami_share, mig_share, parse_mig
 
@@ -53,7 +54,7 @@ class Fit:
     picks: tuple[Pick, ...]
     after: FreeVector
     score: Score
-    usage: tuple[tuple[str, int], ...]  # GPU type → millionths
+    usage: tuple[tuple[str, int], ...]  # GPU type → millionths, MIG profile → instances: infra.placement.quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,4 +334,7 @@ def _usage(picks: tuple[Pick, ...]) -> tuple[tuple[str, int], ...]:
     for pick in picks:
         if pick.entry.gpu_type:
             usage[pick.entry.gpu_type] = usage.get(pick.entry.gpu_type, 0) + pick.millionths
+            if pick.profile:
+                key = profile_key(pick.entry.gpu_type, pick.profile)
+                usage[key] = usage.get(key, 0) + pick.count
     return tuple(sorted(usage.items()))

@@ -217,7 +217,8 @@ _pool_shape = lru_cache(maxsize=4096)(PoolShape)
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster as the scheduler sees it. `paused` and not `ready` keep what runs and take nothing new."""
+    """A cluster as the scheduler sees it. `paused` and not `ready` keep what runs and take nothing new, and so does a
+    cluster that lacks something that keeps tenants apart (`lacks`: what, as people call it)."""
 
     name: str
     site: str
@@ -226,6 +227,7 @@ class Cluster:
     ready: bool = True
     not_ready_reason: str = ""
     paused: bool = False
+    lacks: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
 

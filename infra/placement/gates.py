@@ -37,6 +37,15 @@ def refusal(cluster: Cluster, request: Request) -> Explanation | None:
     if not cluster.ready:
         why = f": {cluster.not_ready_reason}" if cluster.not_ready_reason else ""
         return Explanation(Rule.NOT_READY, name, None, f"Cluster {name} is not ready{why.rstrip('.')}.")
+    if cluster.lacks:
+        return Explanation(
+            Rule.ISOLATION,
+            name,
+            None,
+            f"Cluster {name} lacks: {', '.join(cluster.lacks)}. Without it tenants are not kept apart, so nothing new "
+            "is placed there; a platform-admin can have it set right, or accept the lack with a reason.",
+            {"lacks": list(cluster.lacks)},
+        )
     taint = untolerated(cluster, request, Effect.NO_SCHEDULE, Effect.NO_EXECUTE) if cluster.taints else None
     if taint is not None:
         shown = f"{taint.key}={taint.value}" if taint.value else taint.key

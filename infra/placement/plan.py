@@ -11,6 +11,7 @@ from infra.placement.explain import explain_pool
 from infra.placement.fleet import Card, Effect, FreeVector, Node, Snapshot, interned
 from infra.placement.gates import refusal, untolerated
 from infra.placement.grants import placements_of
+from infra.placement.quota import left_of, profile_key, spend
 from infra.placement.request import ExistingReplica, Request
 from infra.placement.search import find
 from infra.placement.state import Asked, ClusterState, Outcome, Solution, apply
@@ -137,8 +138,7 @@ class _Planner:
         state = self.states[name]
         apply(state, solution)
         if self.quota is not None:
-            for gpu_type, amount in solution.usage.items():
-                self.quota[gpu_type] = self.quota.get(gpu_type, 0) - amount
+            spend(self.quota, solution.usage.items())
         self.placements.append(Placement(index, name, placements_of(self.asked.request, solution)))
 
     def _fill(self, missing: int, taken: set[int]) -> None:
@@ -167,7 +167,7 @@ class _Planner:
             offer(name)
 
     def _still_in_quota(self, solution: Solution) -> bool:
-        return self.quota is None or all(self.quota.get(k, 0) >= v for k, v in solution.usage.items())
+        return self.quota is None or all(left_of(self.quota, k) >= v for k, v in solution.usage.items())
 
     def _replace(self, replica: ExistingReplica) -> bool:
         """Place a replica anew whose shape has changed, with what it holds counted as free; on its own cluster if it
@@ -176,8 +176,7 @@ class _Planner:
         returned = _give_back(old, replica) if old is not None else []
         held = _held(replica)
         if self.quota is not None:
-            for gpu_type, amount in held.items():
-                self.quota[gpu_type] = self.quota.get(gpu_type, 0) + amount
+            spend(self.quota, held.items(), times=-1)
         if old is not None:
             old.own -= 1
         best = self._best_for(replica.cluster)
@@ -189,8 +188,7 @@ class _Planner:
             for pool_index, node, before, after in reversed(returned):
                 old.pools[pool_index].move(node, after, before)
         if self.quota is not None:
-            for gpu_type, amount in held.items():
-                self.quota[gpu_type] -= amount
+            spend(self.quota, held.items())
         return False
 
     def _best_for(self, home: str) -> tuple[str, Solution] | None:
@@ -226,7 +224,12 @@ class _Planner:
 
 
 def _held(replica: ExistingReplica) -> Mapping[str, int]:
-    return Placement(replica.index, replica.cluster, replica.engines).millionths
+    held = dict(Placement(replica.index, replica.cluster, replica.engines).millionths)
+    for grant in (grant for engine in replica.engines for pod in engine.pods for grant in pod.grants):
+        if grant.gpu_type and grant.profile:
+            key = profile_key(grant.gpu_type, grant.profile)
+            held[key] = held.get(key, 0) + grant.count
+    return held
 
 
 def _give_back(state: ClusterState, replica: ExistingReplica) -> list[tuple[int, str, FreeVector, FreeVector]]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from infra.placement.answer import EnginePlacement, Role
 from infra.placement.fleet import Taint
+from infra.shares import percent_mib
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class HamiShare:
     `cores` in percent of the card's compute; 0 = not set, which HAMi may leave uncapped."""
 
     memory_mib: int | None = None
-    memory_percent: int | None = None
+    memory_percent: int | Fraction | None = None
     cores: int = 0
 
     def __post_init__(self) -> None:
@@ -47,11 +49,12 @@ class HamiShare:
             raise ValueError(f"share.cores: {self.cores} is not between 0 and 100 (percent of one card)")
 
     def mib(self, physical_mib: int) -> int:
-        """MiB on a card with that much physical memory; a percentage is rounded up, never to 0."""
+        """MiB on a card with that much physical memory; a percentage is rounded down (four quarters fit), never to
+        0."""
         if self.memory_mib is not None:
             return self.memory_mib
         assert self.memory_percent is not None
-        return max(1, -(-physical_mib * self.memory_percent // 100))
+        return percent_mib(physical_mib, self.memory_percent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,8 @@ class Request:
 
     allowed_sites: None = every site (platform's own), an empty set = none. zone: the tenant's trust zone.
     quota_free: GPU type → millionths of cards that may still be admitted, *beyond* what current replicas hold;
-    a type that is missing has no quota; None = quota is not checked here.
+    a type that is missing has no quota; None = quota is not checked here. It may hold MIG profiles too
+    (`infra.placement.quota.profile_key` → instances); one that is missing is limited by its cards alone.
     price_check(cluster, pool, {gpu type: millionths}) answers a sentence if the pool is too dear, else None.
     """
 

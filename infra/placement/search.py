@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from infra.placement.fit import NO_FIT, Fit, Score
 from infra.placement.fleet import FreeVector
+from infra.placement.quota import left_of
 from infra.placement.request import Request
 from infra.placement.state import (
     Asked,
@@ -106,7 +107,7 @@ def _find_single(asked: Asked, state: ClusterState, quota: Mapping[str, int] | N
 def _within(quota: Mapping[str, int] | None, used: Mapping[str, int], fit: Fit) -> bool:
     if quota is not None:
         for gpu_type, amount in fit.usage:
-            if used.get(gpu_type, 0) + amount > quota.get(gpu_type, 0):
+            if used.get(gpu_type, 0) + amount > left_of(quota, gpu_type):
                 return False
     return True
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from infra.placement.fit import Fit, MemberMatch, Score, match_member
 from infra.placement.fleet import Cluster, FreeVector, Pool, PoolShape
+from infra.placement.quota import cards_in
 from infra.placement.request import Request
 
 
@@ -70,7 +71,7 @@ class Step(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """Where all pods go. `score` compares solutions (smaller is better); `usage`: GPU type → millionths."""
+    """Where all pods go. `score` compares solutions (smaller is better); `usage` is by keys of `quota.py`."""
 
     steps: tuple[Step, ...]
     score: Score
@@ -140,7 +141,7 @@ def pool_is_open(asked: Asked, engine: int, pool: PoolState, cluster: str) -> bo
         if not match.possible or not has_room(match, pool, copies * match.member.pods, copies):
             return False
     if request.price_check is not None:
-        return request.price_check(cluster, pool.pool.name, engine_usage(asked, engine, pool)) is None
+        return request.price_check(cluster, pool.pool.name, cards_in(engine_usage(asked, engine, pool))) is None
     return True
 
 
@@ -164,7 +165,7 @@ def room_in(match: MemberMatch, pool: PoolState, wanted: int, copies: int) -> in
 
 
 def engine_usage(asked: Asked, engine: int, pool: PoolState) -> dict[str, int]:
-    """GPU type → millionths that the engine would take in the pool, going by the best fit for each member."""
+    """What the engine would take in the pool, by keys of `quota.py`, going by the best fit for each member."""
     usage: dict[str, int] = {}
     copies = asked.request.engines[engine].copies
     for match in asked.matches(engine, pool):

@@ -5,21 +5,23 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
+from infra.credentials import warn_from
 from infra.kube.client import KubeClient
 from infra.kube.errors import Forbidden, KubeError, Unauthorized, Unreachable, WrongCluster
+from infra.kube.kubeconfig import issued_at
 from infra.models import Cluster
+from infra.reconcilers.renewal import Renewal, renew
 from infra.rights import RightsReport, sentence
 from infra.selectors.clusters import cluster_list
 from infra.services.clusters import WORK_KIND
 from infra.services.preflight import ask_rights
+from infra.services.renewal import renewal_store
 from infra.services.rights import rights_store
 from portal.kernel import ticks, workqueue
 from portal.kernel.conditions import Condition, set_condition
 from portal.kernel.workqueue import Claimed, Done, Mark, Outcome
 
 PROBE_SECONDS = 60
-EXPIRES_SOON = timedelta(days=14)
-
 RIGHTS_EVERY = timedelta(minutes=10)
 
 REACHABLE = "Reachable"
@@ -50,8 +52,13 @@ def reconcile(item: Claimed) -> Outcome:
     except KubeError as caught:
         error = caught
     now = timezone.now()
-    found = [_reachable(error), _credentials_valid(error, cluster.credential_expires_at, now)]
     report = _rights(client, cluster, now) if client is not None and error is None else None
+    renewed: Renewal | None = None
+    if client is not None and error is None:
+        renewed = renew(client, cluster, now, ask=report is not None)
+    found = [_reachable(error), _credentials_valid(error, cluster, renewed, now)]
+    if renewed is not None:
+        found.append(renewed.condition)
     if isinstance(report, KubeError):
         found.append(Condition(RIGHTS_COMPLETE, "Unknown", report.reason, f"Not known: {report.sentence}"))
     elif report is not None:
@@ -60,6 +67,8 @@ def reconcile(item: Claimed) -> Outcome:
         row = Cluster.objects.select_for_update(no_key=True).get(pk=cluster.pk)
         if isinstance(report, RightsReport) and row.mode == report.mode:
             rights_store(row, report, at=now)
+        if renewed is not None and renewed.credentials is not None:
+            renewal_store(row, renewed.credentials, instead_of=bytes(cluster.kubeconfig_ciphertext))
         for condition in found:
             row.conditions = set_condition(row.conditions, condition, now=now)
         if error is None:
@@ -108,7 +117,10 @@ def _reachable(error: KubeError | None) -> Condition:
             return Condition(REACHABLE, "Unknown", error.reason, error.sentence)
 
 
-def _credentials_valid(error: KubeError | None, expires_at: datetime | None, now: datetime) -> Condition:
+def _credentials_valid(error: KubeError | None, cluster: Cluster, renewed: Renewal | None, now: datetime) -> Condition:
+    expires_at, begun_at = cluster.credential_expires_at, cluster.credential_issued_at
+    if renewed is not None and renewed.credentials is not None:
+        expires_at, begun_at = renewed.credentials.expires_at, issued_at(renewed.credentials)
     if isinstance(error, Unauthorized | Forbidden):
         return Condition(CREDENTIALS_VALID, "False", error.reason, error.sentence)
     if expires_at is not None and expires_at <= now:
@@ -116,7 +128,7 @@ def _credentials_valid(error: KubeError | None, expires_at: datetime | None, now
         return Condition(CREDENTIALS_VALID, "False", "Expired", message)
     if error is not None:
         return Condition(CREDENTIALS_VALID, "Unknown", error.reason, "The cluster could not be asked.")
-    if expires_at is not None and expires_at - now < EXPIRES_SOON:
+    if expires_at is not None and now >= warn_from(begun_at, expires_at):
         message = f"They expire at {expires_at:%Y-%m-%d %H:%M} UTC. Rotate the cluster's kubeconfig before that."
         return Condition(CREDENTIALS_VALID, "True", "ExpiresSoon", message)
     return Condition(CREDENTIALS_VALID, "True", "Accepted")

@@ -2,7 +2,7 @@
 
 from django.db.models import QuerySet
 
-from infra.models import Cluster, Site
+from infra.models import Cluster, NodePool, Site
 from portal.kernel.problems import NotFound
 
 
@@ -39,3 +39,15 @@ def cluster_by_slug(slug: str) -> Cluster:
     if cluster is None:
         raise NotFound(f"There is no cluster {slug}.")
     return cluster
+
+
+def pool_by_name(cluster: Cluster, name: str) -> NodePool:
+    """One pool of a cluster.
+
+    Raises:
+        NotFound: there is none of that name.
+    """
+    pool = NodePool.objects.select_related("cluster", "gpu_type").filter(cluster=cluster, name=name).first()
+    if pool is None:
+        raise NotFound(f"Cluster {cluster.slug} has no pool {name}.")
+    return pool

@@ -11,6 +11,7 @@ from uuid import UUID
 from django.db.models import Count, Q, Sum
 
 from infra.models import Cluster, Node, NodePool, PodObservation, Reservation
+from infra.selectors.overcommit import pools_overcommitted
 from infra.shares import CARD
 
 
@@ -23,6 +24,12 @@ class PoolFigures:
     cards: int
     unavailable: int
     promised: int
+    overcommit_percent: int = 100
+
+    @property
+    def overcommit(self) -> str:
+        """How many times a card's memory it hands out, for people: ``1.8``; empty where no more than there is."""
+        return f"{self.overcommit_percent / 100:g}" if self.overcommit_percent > 100 else ""
 
     @property
     def promised_percent(self) -> int:
@@ -32,7 +39,7 @@ class PoolFigures:
 
 
 def pool_figures(clusters: Sequence[Cluster]) -> list[PoolFigures]:
-    """Every pool of these clusters that has, or was declared to have, nodes. Three queries."""
+    """Every pool of these clusters that has, or was declared to have, nodes. Five queries."""
     ids = [cluster.pk for cluster in clusters]
     counted = {
         row["pool"]: row
@@ -46,6 +53,7 @@ def pool_figures(clusters: Sequence[Cluster]) -> list[PoolFigures]:
         .annotate(total=Sum("share"))
     )
     pools = NodePool.objects.filter(cluster_id__in=ids).select_related("cluster__site", "gpu_type")
+    percents = {one.pool_id: one.percent for one in pools_overcommitted(pools)}
     found = []
     for pool in pools.order_by("cluster__slug", "name"):
         row: Mapping[str, Any] = counted.get(pool.pk, {})
@@ -55,6 +63,7 @@ def pool_figures(clusters: Sequence[Cluster]) -> list[PoolFigures]:
             cards=row.get("cards") or 0,
             unavailable=row.get("unavailable") or 0,
             promised=promised.get(pool.pk) or 0,
+            overcommit_percent=percents.get(pool.pk, 100),
         )
         if figures.nodes or pool.declared_nodes is not None:
             found.append(figures)

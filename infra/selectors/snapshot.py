@@ -8,15 +8,18 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+from django.db import connection
 from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast
 
 from infra.card_catalogue import NVIDIA_DRIVER
 from infra.cel.device import Device as CelDevice
+from infra.isolation import lacking
 from infra.ledger import CardCapacity, NodeFree, Taken, amount_of, node_capacity, node_free, sole_zone
 from infra.models import Cluster, Device, GPUType, Node, NodePool
 from infra.placement.model import (
@@ -83,27 +86,108 @@ class NodeRow(NamedTuple):
     mig_profile: str
 
 
-def fleet_snapshot(cluster_ids: Collection[UUID] | None = None) -> Snapshot:
-    """The fleet now, or some clusters of it: free vectors of all nodes that have cards of a known type.
+# A figure that changes with every version of a row that is read below: which transaction wrote it, and where it lies.
+_VERSION = """
+SELECT array_agg((t, n, h)::text ORDER BY t) FROM (
+    SELECT t, count(*) AS n, bit_xor(hashtextextended(concat_ws(' ', x, c), 0)) AS h FROM (
+        SELECT 1 AS t, xmin AS x, ctid AS c FROM infra_site
+        UNION ALL SELECT 2, xmin, ctid FROM infra_cluster WHERE abandoned_at IS NULL
+        UNION ALL SELECT 3, xmin, ctid FROM infra_gputype
+        UNION ALL SELECT 4, xmin, ctid FROM infra_nodepool
+        UNION ALL SELECT 5, xmin, ctid FROM infra_node WHERE gone_at IS NULL
+        UNION ALL SELECT 6, xmin, ctid FROM infra_device WHERE gone_at IS NULL AND register_slots IS NOT NULL
+    ) AS rows GROUP BY t
+) AS tables
+"""
+
+
+class _KnownPool:
+    """A pool as it stands, and what was made of it last with what was taken then."""
+
+    def __init__(
+        self, row: NodePool, nodes: Sequence[NodeRow], shared: Mapping[UUID, Mapping[str, CardCapacity]], lacks: str
+    ) -> None:
+        self._row, self._nodes, self._shared, self._lacks = row, nodes, shared, lacks
+        self._made: tuple[dict[UUID, Sequence[Taken]], Pool] | None = None
+
+    def free(self, taken: Mapping[UUID, Sequence[Taken]]) -> Pool:
+        """The pool with what is left of its nodes."""
+        here = {node.pk: taken[node.pk] for node in self._nodes if node.pk in taken}
+        made = self._made
+        if made is None or made[0] != here:
+            made = self._made = here, _pool(self._row, self._nodes, self._shared, here, self._lacks)
+        return made[1]
+
+
+@dataclass(frozen=True)
+class _Fleet:
+    """Clusters with their pools, as of a version."""
+
+    version: object
+    clusters: tuple[tuple[PlacementCluster, tuple[_KnownPool, ...]], ...]
+
+
+_fleet: _Fleet | None = None
+
+
+def fleet_snapshot() -> Snapshot:
+    """The fleet now: free vectors of all nodes that have cards of a known type.
 
     Time-sliced pools and cards of other vendors are left out: nothing is placed on them. Needs no scope; the tables
-    are global. Eight queries, whatever the size.
+    are global. What clusters, pools and nodes are changes seldom, so a process reads it again only when it changed:
+    then eight queries, else two; what is taken is read each time.
     """
-    rows = Cluster.objects.filter(abandoned_at__isnull=True).prefetch_related("site").order_by("slug")
-    pools = NodePool.objects.filter(sharing__in=list(Sharing), gpu_type__isnull=False).prefetch_related("gpu_type")
-    nodes = Node.objects.filter(gone_at__isnull=True, pool__isnull=False)
-    if cluster_ids is not None:
-        rows = rows.filter(pk__in=cluster_ids)
-        pools, nodes = pools.filter(cluster__in=cluster_ids), nodes.filter(cluster__in=cluster_ids)
-    by_pool: dict[UUID, list[NodeRow]] = defaultdict(list)
-    for node in _rows(nodes):
-        by_pool[node.pool_id].append(node)
-    shared = hami_cards()
+    global _fleet  # noqa: PLW0603  # per process; replaced as a whole
+    with connection.cursor() as cursor:
+        cursor.execute(_VERSION)
+        version = cursor.fetchone()
+    fleet = _fleet
+    if fleet is None or fleet.version != version:
+        fleet = _fleet = _read(version)
     taken = taken_by_node()
-    by_cluster: dict[UUID, list[Pool]] = defaultdict(list)
-    for pool in pools.order_by("name"):
-        by_cluster[pool.cluster_id].append(_pool(pool, by_pool.get(pool.pk, ()), shared, taken))
-    return Snapshot(tuple(_cluster(row, tuple(by_cluster.get(row.pk, ()))) for row in rows))
+    return Snapshot(
+        tuple(replace(cluster, pools=tuple(pool.free(taken) for pool in pools)) for cluster, pools in fleet.clusters)
+    )
+
+
+def _read(version: object) -> _Fleet:
+    pools = NodePool.objects.filter(sharing__in=list(Sharing), gpu_type__isnull=False).prefetch_related("gpu_type")
+    pools = pools.order_by("name")
+    by_pool: dict[UUID, list[NodeRow]] = defaultdict(list)
+    for node in _rows(Node.objects.filter(gone_at__isnull=True, pool__isnull=False)):
+        by_pool[node.pool_id].append(node)
+    shared = hami_cards() if any(pool.sharing == Sharing.HAMI for pool in pools) else {}
+    by_cluster: dict[UUID, list[NodePool]] = defaultdict(list)
+    for pool in pools:
+        by_cluster[pool.cluster_id].append(pool)
+    return _Fleet(
+        version,
+        tuple(
+            (
+                _cluster(row),
+                tuple(
+                    _KnownPool(pool, by_pool.get(pool.pk, ()), shared, _lacks_for_shares(row))
+                    for pool in by_cluster.get(row.pk, ())
+                ),
+            )
+            for row in _clusters()
+        ),
+    )
+
+
+def _lacks_for_shares(cluster: Cluster) -> str:
+    """Why no share of a card is handed out on a cluster, though whole cards may be; "" = nothing is missing."""
+    lacks = lacking(cluster.isolation, cluster.isolation_said, hami=True)
+    return f"the cluster lacks: {', '.join(lacks)}" if lacks else ""
+
+
+def clusters_snapshot(cluster_ids: Collection[UUID]) -> Snapshot:
+    """These clusters now, without their pools: enough to see whether what is there may stay. One query."""
+    return Snapshot(tuple(_cluster(row) for row in _clusters().filter(pk__in=cluster_ids)))
+
+
+def _clusters() -> QuerySet[Cluster]:
+    return Cluster.objects.filter(abandoned_at__isnull=True).select_related("site").order_by("slug")
 
 
 def _rows(nodes: QuerySet[Node]) -> Iterator[NodeRow]:
@@ -169,7 +253,8 @@ def unusable(node: NodeState) -> str:
     return ""
 
 
-def _cluster(row: Cluster, pools: tuple[Pool, ...]) -> PlacementCluster:
+def _cluster(row: Cluster) -> PlacementCluster:
+    """The cluster as it stands; its pools come with what is free of them."""
     trouble = next(
         (
             condition
@@ -181,11 +266,12 @@ def _cluster(row: Cluster, pools: tuple[Pool, ...]) -> PlacementCluster:
     return PlacementCluster(
         name=row.slug,
         site=row.site.slug,
-        pools=pools,
+        pools=(),
         mode=Mode(row.mode),
         ready=trouble is None,
         not_ready_reason=trouble.get("message") or trouble["reason"] if trouble else "",
         paused=row.paused,
+        lacks=lacking(row.isolation, row.isolation_said, hami=False),
         labels={str(key): str(value) for key, value in row.labels.items()},
         taints=tuple(
             Taint(str(taint["key"]), Effect(taint["effect"]), str(taint.get("value", ""))) for taint in row.taints
@@ -198,6 +284,7 @@ def _pool(
     nodes: Sequence[NodeRow],
     shared: Mapping[UUID, Mapping[str, CardCapacity]],
     taken: Mapping[UUID, Sequence[Taken]],
+    lacks: str,
 ) -> Pool:
     assert pool.gpu_type is not None
     dra = is_dra(pool, nodes)
@@ -209,7 +296,9 @@ def _pool(
         entries=entries,
         sharing=sharing,
         nodes=tuple(
-            _hami_node(node, entries, free_of(node, sharing, dra, shared.get(node.pk, {}), taken.get(node.pk, ())))
+            _hami_node(
+                node, entries, free_of(node, sharing, dra, shared.get(node.pk, {}), taken.get(node.pk, ())), lacks
+            )
             if sharing is Sharing.HAMI
             else PlacementNode(
                 node.name, _vector(node, sharing, dra, entries, taken.get(node.pk, ()), alike), unusable=unusable(node)
@@ -261,8 +350,8 @@ def device_entries(pool: NodePool, gpu_type: GPUType, cards: int, *, dra: bool =
     return tuple(entries)
 
 
-def _hami_node(node: NodeRow, entries: tuple[DeviceEntry, ...], free: NodeFree) -> PlacementNode:
-    why = unusable(node)
+def _hami_node(node: NodeRow, entries: tuple[DeviceEntry, ...], free: NodeFree, lacks: str) -> PlacementNode:
+    why = unusable(node) or lacks
     if free.unpinned and not why:
         why = f"{free.unpinned} shares are held there and it is not known on which cards"
     cards = {

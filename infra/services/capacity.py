@@ -24,6 +24,7 @@ class InService:
     reason: str = ""
     lost: bool = False
     devices: tuple[str, ...] = ()
+    overcommit_percent: int = 100
 
     def fields(self) -> dict[str, object]:
         """The span's fields."""
@@ -42,6 +43,7 @@ def state_of(span: CapacitySpan) -> InService:
         span.reason,
         span.lost,
         tuple(span.unavailable_devices),
+        span.overcommit_percent,
     )
 
 

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from infra.concerned import concerned_by
-from infra.kube.kubeconfig import Credentials
+from infra.kube.kubeconfig import Credentials, issued_at
 from infra.models import Cluster, Reservation, Site, WatchTarget
 from infra.permissions import require_platform_admin
 from infra.selectors.inventory import left_on
@@ -21,6 +21,7 @@ from infra.services.checks import (
     checked_taints,
 )
 from infra.services.claims import system_namespaces_set
+from infra.services.isolation import WORK_KIND as ISOLATION
 from infra.services.preflight import ClusterFacts, probe, read_kubeconfig
 from infra.services.rights import rights_store
 from portal.kernel import audit, crypto, workqueue
@@ -206,6 +207,11 @@ def cluster_set_mode(*, cluster: Cluster, mode: str, actor: Actor) -> Cluster:
         if before == mode:
             return cluster
         left = left_on(cluster.pk).count()
+        if mode == Cluster.Mode.OBSERVE and left and not left_on(cluster.pk).exclude(owner_kind=ISOLATION).exists():
+            raise Conflict(
+                f"The portal's admission policies are still on cluster {cluster.slug}; in observe mode they could "
+                "never be deleted. Take them down first (page Isolation of the cluster), or pause the cluster."
+            )
         if mode == Cluster.Mode.OBSERVE and left:
             raise Conflict(
                 f"{left} objects of the portal are still on cluster {cluster.slug}; in observe mode they could never "
@@ -248,8 +254,8 @@ def cluster_rotate_kubeconfig(*, cluster: Cluster, kubeconfig: str, actor: Actor
         before = cluster.api_server
         _take_credentials(cluster, credentials, facts)
         _save(
-            cluster, "api_server", "kubeconfig_ciphertext", "credential_expires_at", "kubernetes_version", "rights",
-            "rights_checked_at",
+            cluster, "api_server", "kubeconfig_ciphertext", "credential_expires_at", "credential_issued_at",
+            "kubernetes_version", "rights", "rights_checked_at",
         )  # fmt: skip
         _record(
             "cluster_rotate_kubeconfig",
@@ -285,10 +291,13 @@ def cluster_abandon(*, cluster: Cluster, reason: str, actor: Actor) -> Abandoned
         cluster.abandoned_at = timezone.now()
         cluster.abandoned_reason = reason
         cluster.kubeconfig_ciphertext = b""
-        cluster.credential_expires_at = None
+        cluster.credential_expires_at = cluster.credential_issued_at = None
         identity = cluster.identity
         cluster.identity = f"{identity}#{uuid4().hex[:8]}"
-        _save(cluster, "abandoned_at", "abandoned_reason", "kubeconfig_ciphertext", "credential_expires_at", "identity")
+        _save(
+            cluster, "abandoned_at", "abandoned_reason", "kubeconfig_ciphertext", "credential_expires_at",
+            "credential_issued_at", "identity",
+        )  # fmt: skip
         after = {"abandoned_reason": reason, "identity": identity, "leftovers": leftovers}
         _record("cluster_abandon", actor, "cluster", cluster.pk, cluster.slug, after=after)
         return Abandoned(cluster, leftovers)
@@ -326,13 +335,18 @@ def _save(cluster: Cluster, *fields: str) -> None:
 
 def _mark(cluster: Cluster) -> None:
     """Have it probed, and whoever may gain or lose by the change looked at."""
-    workqueue.mark_many([workqueue.Mark(WORK_KIND, cluster.pk, cluster.pk), *concerned_by(cluster.pk)])
+    marks = [workqueue.Mark(WORK_KIND, cluster.pk, cluster.pk), *concerned_by(cluster.pk)]
+    if cluster.writable:
+        # Our policies go by who we are there, and by the mode.
+        marks.append(workqueue.Mark(ISOLATION, cluster.pk, cluster.pk))
+    workqueue.mark_many(marks)
 
 
 def _take_credentials(cluster: Cluster, credentials: Credentials, facts: ClusterFacts) -> None:
     cluster.api_server = credentials.server
     cluster.kubeconfig_ciphertext = crypto.encrypt(credentials.dumps())
     cluster.credential_expires_at = credentials.expires_at
+    cluster.credential_issued_at = issued_at(credentials)
     cluster.kubernetes_version = facts.version
     if facts.rights is not None:
         rights_store(cluster, facts.rights, at=timezone.now())

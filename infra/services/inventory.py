@@ -4,9 +4,10 @@ A row is written before its object is made; results are written behind the fenci
 transaction while a cluster is asked. Each write first makes sure that the lease outlasts it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from django.db import connection
 from django.db.models.functions import Now
 
 from infra.kube.apply import (
@@ -39,6 +40,7 @@ class ApplyReport:
     """What applying did.
 
     Attributes:
+        written: what each apply left, of those that were sent.
         changed: objects that were made or changed.
         unchanged: objects that the cluster was asked about, and that were as wanted.
         skipped: objects that needed no request.
@@ -47,6 +49,7 @@ class ApplyReport:
         remaining: objects of older generations that are still going.
     """
 
+    written: dict[ObjectKey, Written] = field(default_factory=dict)
     changed: list[ObjectKey] = field(default_factory=list)
     unchanged: list[ObjectKey] = field(default_factory=list)
     skipped: list[ObjectKey] = field(default_factory=list)
@@ -77,11 +80,16 @@ def inventory_apply(
     force: ForcePolicy = never_force,
     suspect_drift: bool = False,
     propagation: Propagation = "Foreground",
+    also: Callable[[ApplyReport], None] | None = None,
 ) -> ApplyReport:
     """Bring the owner's objects on a cluster to ``manifests``, and delete what older generations left.
 
     An object whose manifest is the one that was applied last costs no request, unless drift is suspected
     (by this argument, or by a comparison that said so of the object).
+
+    Args:
+        also: writes more in the transaction that records what was applied; called when all was applied, something
+            was written down, and nothing older is left to delete.
 
     Raises:
         Superseded: a newer generation has been applied.
@@ -92,7 +100,6 @@ def inventory_apply(
     wanted = prepare(manifests, owner)
     rows = _open_rows(item, cluster, owner, wanted)
     report = ApplyReport()
-    written: dict[ObjectKey, tuple[Prepared, Written]] = {}
 
     def before_write() -> None:
         item.require(WRITE_TIMEOUT)
@@ -105,16 +112,16 @@ def inventory_apply(
                 continue
             client.require_identity()
             result = apply_one(client, each, owner, uid=row.uid, force=force, before_write=before_write)
-            written[each.key] = (each, result)
+            report.written[each.key] = result
             (report.changed if result.changed else report.unchanged).append(each.key)
             if result.forced:
                 report.forced[each.key] = result.forced
     except KubeError:
-        _record(item, owner, rows, written, report.skipped)
+        _record(item, owner, rows, wanted, report, None)
         raise
-    _record(item, owner, rows, written, report.skipped)
     keys = {each.key for each in wanted}
     old = [row for key, row in rows.items() if key not in keys and row.generation < owner.generation]
+    _record(item, owner, rows, wanted, report, also if not old else None)
     pruned = _delete(item, client, owner, old, propagation)
     report.pruned, report.remaining = pruned.gone, pruned.remaining
     return report
@@ -183,28 +190,45 @@ def _refuse_others(cluster: Cluster, owner: Owner, keys: list[ObjectKey]) -> Non
             )
 
 
+_RECORD = """
+UPDATE infra_appliedobject o SET
+    uid = w.uid, resource_version = w.resource_version, digest = w.digest, generation = %s, drift_suspected = false,
+    applied_at = statement_timestamp()
+FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::text[]) AS w (id, uid, resource_version, digest)
+WHERE o.id = w.id
+"""
+
+
 def _record(
     item: Claimed,
     owner: Owner,
     rows: dict[ObjectKey, AppliedObject],
-    written: dict[ObjectKey, tuple[Prepared, Written]],
-    skipped: list[ObjectKey],
+    wanted: list[Prepared],
+    report: ApplyReport,
+    also: Callable[[ApplyReport], None] | None,
 ) -> None:
     """Write down what was applied, and that the skipped ones belong to this generation too."""
-    for key, (each, result) in written.items():
-        row = rows[key]
-        row.uid, row.resource_version = result.uid, result.resource_version
-        row.digest, row.generation, row.drift_suspected = each.digest, owner.generation, False
-    moved = [rows[key] for key in skipped if rows[key].generation < owner.generation]
-    for row in moved:
-        row.generation = owner.generation
-    if not written and not moved:
+    done = [(rows[each.key].pk, report.written[each.key], each.digest) for each in wanted if each.key in report.written]
+    moved = [rows[key].pk for key in report.skipped if rows[key].generation < owner.generation]
+    if not done and not moved:
         return
     with item.fenced():
-        fields = ["uid", "resource_version", "digest", "generation", "drift_suspected"]
-        AppliedObject.objects.bulk_update([rows[key] for key in written], fields)
-        AppliedObject.objects.filter(pk__in=[rows[key].pk for key in written]).update(applied_at=Now())
-        AppliedObject.objects.bulk_update(moved, ["generation"])
+        if done:
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    _RECORD,
+                    [
+                        owner.generation,
+                        [pk for pk, _, _ in done],
+                        [written.uid for _, written, _ in done],
+                        [written.resource_version for _, written, _ in done],
+                        [digest for _, _, digest in done],
+                    ],
+                )
+        if moved:
+            AppliedObject.objects.filter(pk__in=moved).update(generation=owner.generation)
+        if also is not None:
+            also(report)
 
 
 def _delete(

@@ -22,6 +22,7 @@ from infra.services.capacity import InService, state_of
 from infra.services.changes import Changes
 from infra.services.gpu_types import gpu_type_discover
 from infra.services.past_pods import PREFIX
+from infra.shares import overcommit_percent
 from portal.kernel.clock import Interval, from_epoch_ms, subtract
 
 _FIRST_LIST = timedelta(minutes=10)
@@ -98,6 +99,7 @@ def _in_service(
     """The state that a piece stands for."""
     facts = facts_of(piece.node, past_node_uid(piece.node), piece.state, history)
     gpu_type = gpu_type_discover(facts) if facts.has_cards else None
+    listed = tuple(dict(history.hami_cards.get(piece.node, ())).items())
     state = InService(
         gpu_type.pk if gpu_type else None,
         facts.sharing,
@@ -106,6 +108,7 @@ def _in_service(
         facts.unavailable,
         facts.reason[:200],
         facts.ready is None,
+        overcommit_percent=max((overcommit_percent(mib, facts.memory_mib or mib) for _, mib in listed), default=100),
     )
     watched = next((span for span in spans if span.source != EvidenceSource.RETROACTIVE), None)
     if watched is None or node is None or _tells_sharing(facts, piece.state, history):
@@ -121,7 +124,7 @@ def _in_service(
     return (
         InService(
             seen.gpu_type_id, seen.sharing, None, seen.cards, unavailable, facts.reason[:200] if unavailable else "",
-            facts.ready is None,
+            facts.ready is None, overcommit_percent=seen.overcommit_percent,
         ),
         facts,
     )  # fmt: skip

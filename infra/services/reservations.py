@@ -9,18 +9,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from uuid import UUID
 
 from django.db import transaction
 
+from infra.isolation import lacking
 from infra.ledger import NodeFree
-from infra.models import Cluster, GPUType, Node, NodePool, Reservation
+from infra.models import Cluster, Node, NodePool, Reservation
 from infra.models.hardware import SharingMode
 from infra.placement.model import Placement, Sharing
 from infra.selectors.snapshot import free_of, hami_cards, is_dra, unusable
 from infra.selectors.usage import taken_by_node
 from portal.kernel.clock import utcnow
+
+_NO_NODE = (None, None, None, None)
 
 LOCK_NODES = True
 """Tests switch it off to see the race that the lock prevents. Nothing else may."""
@@ -77,10 +81,13 @@ def lines_for(placement: Placement) -> list[Line]:
 
     Raises NoCapacity where a node, pool or type of the plan is no more.
     """
-    cluster = Cluster.objects.filter(slug=placement.cluster).first()
-    pools = {p.name: p for p in NodePool.objects.filter(cluster=cluster)}
-    nodes = {n.name: n.pk for n in Node.objects.filter(cluster=cluster, gone_at__isnull=True, name__in=placement.nodes)}
-    types = dict(GPUType.objects.filter(slug__in=placement.millionths).values_list("slug", "id"))
+    rows = Node.objects.filter(cluster__slug=placement.cluster, gone_at__isnull=True, name__in=placement.nodes)
+    nodes = {
+        (name, pool): (pk, pool_id, gpu_type, type_id)
+        for name, pool, pk, pool_id, gpu_type, type_id in rows.values_list(
+            "name", "pool__name", "pk", "pool_id", "pool__gpu_type__slug", "pool__gpu_type_id"
+        )
+    }
     lines: list[Line] = []
     for engine in placement.engines:
         for pod in engine.pods:
@@ -88,16 +95,17 @@ def lines_for(placement: Placement) -> list[Line]:
             for grant in pod.grants:
                 if not grant.gpu_type:
                     continue
-                if engine.pool not in pools or pod.node not in nodes or grant.gpu_type not in types:
+                node_id, pool_id, gpu_type, type_id = nodes.get((pod.node, engine.pool), _NO_NODE)
+                if node_id is None or pool_id is None or type_id is None or gpu_type != grant.gpu_type:
                     raise NoCapacity(
                         f"Node {pod.node} of pool {engine.pool} on cluster {placement.cluster} is no longer there. "
                         "The deployment is placed anew.",
                         cluster=placement.cluster, pool=engine.pool, node=pod.node,
                     )  # fmt: skip
                 line = Line(
-                    node_id=nodes[pod.node],
-                    pool_id=pools[engine.pool].pk,
-                    gpu_type_id=types[grant.gpu_type],
+                    node_id=node_id,
+                    pool_id=pool_id,
+                    gpu_type_id=type_id,
                     sharing=str(engine.sharing),
                     member=f"{member}/{grant.request}"[:80],
                     share=grant.millionths,
@@ -145,7 +153,8 @@ def release(replica_id: UUID) -> int:
 def _book(holder: Holder, lines: Sequence[Line], *, replaces: bool) -> list[Reservation]:
     for line in lines:
         _check_form(line)
-    with transaction.atomic():
+    # A promise alone writes nothing before everything fits, so it needs no savepoint.
+    with transaction.atomic() if replaces else nullcontext():
         nodes = _lock({line.node_id for line in lines})
         held = Reservation.objects.filter(replica_id=holder.replica_id, released_at__isnull=True)
         if replaces:
@@ -175,9 +184,12 @@ def _check_fit(holder: Holder, lines: Sequence[Line], nodes: dict[UUID, Node]) -
     for line in lines:
         by_node[line.node_id].append(line)
     taken = taken_by_node(list(by_node))
-    cards = hami_cards(list(by_node))
+    cards = hami_cards(list(by_node)) if any(line.device_uuid for line in lines) else {}
+    kept = _kept(lines)
     for node_id, wanted in by_node.items():
         node = nodes.get(node_id)
+        if node is not None and node.pool is not None:
+            node.pool.zone_id = kept.get(node.pool.pk, node.pool.zone_id)
         if node is None or node.pool is None:
             raise NoCapacity(f"Node {node_id} is no longer there. The deployment is placed anew.", node=str(node_id))
         _check_node(node, node.pool, holder, wanted)
@@ -187,6 +199,12 @@ def _check_fit(holder: Holder, lines: Sequence[Line], nodes: dict[UUID, Node]) -
             _check_shares(node, node.pool, holder, wanted, free)
         else:
             _check_counts(node, node.pool, holder, wanted, free)
+
+
+def _kept(lines: Iterable[Line]) -> dict[UUID, UUID | None]:
+    """For which zones the pools are kept; to be read after the nodes are locked, as the pools that came with the nodes
+    are those of before the wait."""
+    return dict(NodePool.objects.filter(pk__in={line.pool_id for line in lines}).values_list("pk", "zone_id"))
 
 
 def _check_node(node: Node, pool: NodePool, holder: Holder, lines: Iterable[Line]) -> None:
@@ -199,6 +217,8 @@ def _check_node(node: Node, pool: NodePool, holder: Holder, lines: Iterable[Line
         why = "on a cluster that is paused"
     elif cluster.abandoned_at is not None:
         why = "on a cluster that was given up"
+    elif lacks := lacking(cluster.isolation, cluster.isolation_said, hami=pool.sharing == SharingMode.HAMI):
+        why = f"on a cluster that lacks {', '.join(lacks)}"
     elif any(
         line.pool_id != pool.pk or line.gpu_type_id != pool.gpu_type_id or line.sharing != pool.sharing
         for line in lines

@@ -6,14 +6,20 @@ millionths of a card, rounded down (`floor_millionths`), so that seven sevenths 
 
 from infra.shares.charged import CARD, capped_cores, floor_millionths, hami_share, mig_share
 from infra.shares.mig import MigFormatError, MigProfile, parse_mig
+from infra.shares.parts import OVERCOMMIT, PARTS, Part, overcommit_percent, percent_mib
 
 __all__ = [
     "CARD",
+    "OVERCOMMIT",
+    "PARTS",
     "MigFormatError",
     "MigProfile",
+    "Part",
     "capped_cores",
     "floor_millionths",
     "hami_share",
     "mig_share",
+    "overcommit_percent",
     "parse_mig",
+    "percent_mib",
 ]

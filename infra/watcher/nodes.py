@@ -16,6 +16,7 @@ from infra.services.capacity import InService, capacity_set
 from infra.services.changes import Changes
 from infra.services.gpu_types import gpu_type_discover, pool_for, selector_labels
 from infra.services.health import health_rebooted, health_set, with_faults
+from infra.services.overcommit import node_overcommit
 from infra.watcher.items import NodeSight
 from portal.kernel.workqueue import Mark
 
@@ -140,6 +141,7 @@ def _seen(
         facts.unavailable,
         facts.reason[:200],
         facts.ready is None or (facts.ready is False and not fresh and _is_lost(row)),
+        overcommit_percent=node_overcommit(row, gpu_type, facts.sharing),
     )
     state = with_faults(row, state, [card.uuid for card in facts.registered if not card.healthy])
     at = _came(facts, sight.seen_at, last_proof) if fresh else _since(facts, was_ready, sight)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django import forms
 
+from infra.isolation import TITLES, Piece
 from infra.models import Cluster, Site
 from infra.services.clusters import DEFAULT_SYSTEM_NAMESPACES
 from portal.kernel.forms import PortalForm
@@ -116,6 +117,20 @@ class AbandonForm(PortalForm):
 
     confirm = forms.CharField(max_length=40, label="Type the cluster's short name")
     reason = forms.CharField(max_length=2000, label="Why", widget=forms.Textarea(attrs={"rows": 3}))
+
+
+class SayForm(PortalForm):
+    """What a platform-admin says of a piece of a cluster's isolation; an empty text takes it back."""
+
+    piece = forms.ChoiceField(choices=[(piece.value, TITLES[piece]) for piece in Piece], label="Piece")
+    how = forms.ChoiceField(
+        choices=[("declared", "it is there; I tried it"), ("accepted", "it is missing, and that is accepted")],
+        label="What you say",
+    )
+    text = forms.CharField(
+        required=False, max_length=1000, label="What was tried, or why it is accepted",
+        widget=forms.Textarea(attrs={"rows": 2}), help_text="At least ten characters.",
+    )  # fmt: skip
 
 
 class ManifestForm(PortalForm):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import groupby
 from typing import Any
 
 from django.contrib import messages
@@ -10,7 +12,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
-from infra.rights import RightsReport, bind_line
+from infra.rights import Right, RightsReport, bind_line
 from infra.selectors.clusters import cluster_by_slug
 from infra.services.preflight import preflight as check
 from infra.services.rights import cluster_check_rights
@@ -23,7 +25,16 @@ from portal.kernel.web import actor_of, platform_page
 
 def rights_context(report: RightsReport | None) -> dict[str, Any]:
     """What the table of rights is drawn from."""
-    return {"report": report, "bind": bind_line(report.mode, report.subject) if report else ""}
+    bind = bind_line(report.mode, report.subject) if report else ""
+    return {"report": report, "rights": _rows(report.rights) if report else [], "bind": bind}
+
+
+def _rows(rights: Iterable[Right]) -> list[tuple[str, Right]]:
+    """(verbs and resource, right): neighbours that say the same of one resource in one row; what is missing stands
+    alone, with what gives it."""
+    alike = groupby(rights, lambda right: (right.resource, right.why, right.need, right.held, right.command))
+    rows = [list(group) for _, group in alike]
+    return [(f"{', '.join(right.verb for right in group)} {group[0].resource}", group[0]) for group in rows]
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

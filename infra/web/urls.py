@@ -2,7 +2,7 @@
 
 from django.urls import path, re_path
 
-from infra.web import health, history, rights, sources, views
+from infra.web import health, history, isolation, operations, rights, sources, views
 
 app_name = "infra"
 urlpatterns = [
@@ -17,6 +17,9 @@ urlpatterns = [
         sources.source_act,
         name="cluster-source-act",
     ),
+    path("platform/operations/", operations.operations, name="operations"),
+    path("platform/operations/stop", operations.stop, name="writes-stop"),
+    path("platform/operations/resume", operations.resume, name="writes-resume"),
     path("platform/health/", health.health, name="health"),
     path("platform/health/<uuid:event_id>/end", health.health_end, name="health-end"),
     path("platform/clusters/", views.clusters, name="clusters"),
@@ -26,6 +29,15 @@ urlpatterns = [
     path("platform/manifests/", views.manifests, name="manifests"),
     path("platform/clusters/<slug:slug>/", views.cluster, name="cluster"),
     path("platform/clusters/<slug:slug>/rights", rights.cluster_rights, name="cluster-rights"),
+    path("platform/clusters/<slug:slug>/pools/<str:name>/overcommit", views.pool_overcommit, name="pool-overcommit"),
+    path("platform/clusters/<slug:slug>/isolation", isolation.isolation, name="cluster-isolation"),
+    path("platform/clusters/<slug:slug>/isolation/ask", isolation.isolation_ask, name="cluster-isolation-ask"),
+    path("platform/clusters/<slug:slug>/isolation/say", isolation.isolation_said, name="cluster-isolation-say"),
+    re_path(
+        r"^platform/clusters/(?P<slug>[-\w]+)/isolation/(?P<action>take-down|put-up)$",
+        isolation.isolation_act,
+        name="cluster-isolation-act",
+    ),
     path("platform/clusters/<slug:slug>/update", views.cluster_update, name="cluster-update"),
     path("platform/clusters/<slug:slug>/kubeconfig", views.cluster_kubeconfig, name="cluster-kubeconfig"),
     path("platform/clusters/<slug:slug>/abandon", views.cluster_abandon, name="cluster-abandon"),

@@ -13,19 +13,20 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from infra.models import Cluster, GPUType, NamespaceClaim, Node, Site
 from infra.rights import RightsReport
 from infra.selectors.claims import unmapped_namespaces
-from infra.selectors.clusters import cluster_by_slug, cluster_list
+from infra.selectors.clusters import cluster_by_slug, cluster_list, pool_by_name
 from infra.selectors.health import faults_now
 from infra.selectors.history import history_of
 from infra.selectors.inventory import left_on
 from infra.selectors.overview import live_pods_by_cluster, pool_figures
 from infra.services import clusters as services
 from infra.services.classes import inference_class_apply, inference_cluster_apply
+from infra.services.overcommit import pool_overcommit_set
 from infra.web.forms import AbandonForm, ClusterDescription, ConnectForm, KubeconfigForm, ManifestForm, SiteForm
 from infra.web.history import HistoryForm
 from infra.web.manifests import manifest_documents
 from infra.web.rights import rights_context
 from portal.kernel.actors import PLATFORM_ADMIN, Actor
-from portal.kernel.problems import Problem
+from portal.kernel.problems import Invalid, Problem
 from portal.kernel.web import actor_of, platform_page
 
 
@@ -141,6 +142,26 @@ def cluster_update(request: HttpRequest, slug: str) -> HttpResponse:
             messages.success(request, "Stored.")
             return _to_cluster(slug)
     return _cluster_page(request, row, 422, described=form)
+
+
+@require_POST
+@platform_page(PLATFORM_ADMIN)
+def pool_overcommit(request: HttpRequest, slug: str, name: str) -> HttpResponse:
+    """Declare how much memory a HAMi pool hands out of each card."""
+    row = cluster_by_slug(slug)
+    pool = pool_by_name(row, name)
+    text = request.POST.get("percent", "").strip()
+    try:
+        if text and not (text.isdecimal() and len(text) <= 6):
+            raise Invalid.field("/percent", f"{text[:32]!r} is no whole number of percent.")
+        pool_overcommit_set(pool=pool, percent=int(text) if text else None, actor=_actor(request))
+    except Problem as problem:
+        if not problem.errors:
+            return _cluster_page(request, row, problem.status, refusal=[problem.detail])
+        errors = [error["detail"] for error in problem.errors]
+        return _cluster_page(request, row, 422, overcommit_errors=errors, overcommit_pool=name)
+    messages.success(request, "Stored. Pods that are bound from now on are priced by it.")
+    return _to_cluster(slug)
 
 
 @require_POST

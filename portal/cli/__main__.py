@@ -1,4 +1,4 @@
-"""The command line of an installation on one machine: ``python -m portal.cli up|down|manage``."""
+"""The command line of an installation on one machine: ``python -m portal.cli up|down|manage|backup|restore``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import argparse
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
+import psycopg
+
+from portal.cli.backup import Place, backup, embedded, nothing_runs, restore
 from portal.cli.instance import ROOT, Instance, default_data_folder
 from portal.cli.processes import Identity
 from portal.cli.supervisor import Options, Supervisor
@@ -36,6 +40,18 @@ def main(arguments: list[str] | None = None) -> int:
     )
     down = commands.add_parser("down", help="end a running instance, and its database server")
     down.add_argument("--data-dir", type=Path, default=argparse.SUPPRESS)
+    for name, about, option in (
+        ("backup", "write a backup of the database (without the encryption keys) to a file", "--to"),
+        ("restore", "restore a backup into an empty database", "--from"),
+    ):
+        kept = commands.add_parser(name, help=about)
+        kept.add_argument("--data-dir", type=Path, default=argparse.SUPPRESS)
+        kept.add_argument(option, type=Path, required=True, dest="file", metavar="FILE")
+        role = "a role that reads everything" if name == "backup" else "the owner of the tables"
+        kept.add_argument(
+            "--database-url",
+            help=f"of a database of your own, for {role}; the settings (AIF_…) come from the environment then",
+        )
     manage = commands.add_parser("manage", help="run manage.py against the instance's database")
     manage.add_argument("rest", nargs=argparse.REMAINDER)
     given = parser.parse_args(arguments)
@@ -47,7 +63,32 @@ def main(arguments: list[str] | None = None) -> int:
         return Supervisor(options, instance).run()
     if given.command == "down":
         return _down(instance)
+    if given.command in ("backup", "restore"):
+        if given.database_url and not os.environ.get("AIF_DATABASE_URL"):
+            parser.error("with --database-url the environment must hold the settings: AIF_DATABASE_URL and the keys.")
+        return _keep(instance, given)
     return _manage(instance, given.rest)
+
+
+def _keep(instance: Instance, given: argparse.Namespace) -> int:
+    def say(line: str) -> None:
+        print(line, flush=True)  # noqa: T201
+
+    try:
+        with ExitStack() as stack:
+            if given.database_url:
+                url = given.database_url
+                place = Place(os.environ["AIF_DATABASE_URL"], url, url, dict(os.environ))
+            else:
+                if given.command == "restore":
+                    instance.prepare()
+                    stack.enter_context(nothing_runs(instance))
+                place = stack.enter_context(embedded(instance))
+            (backup if given.command == "backup" else restore)(place, given.file, say)
+    except (RuntimeError, psycopg.Error, OSError) as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
 
 
 def _down(instance: Instance) -> int:

@@ -109,17 +109,32 @@ def _step(command: list[str], what: str) -> None:
 
 
 @dataclass(frozen=True)
+class Listener:
+    """A TLS listener beside the plain one: API servers take tokens of https issuers only. The files are PEM."""
+
+    port: int
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True)
 class KeycloakServer:
-    """How one server is started: on loopback, over plain HTTP, with its data in memory."""
+    """How one server is started: on loopback, over plain HTTP (and TLS, if asked), with its data in memory."""
 
     port: int
     management_port: int
     admin_password: str
+    tls: Listener | None = None
 
     @property
     def url(self) -> str:
         """Its address, without a slash at the end."""
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def tls_url(self) -> str:
+        """Its address over TLS, for realms with this ``frontendUrl``; empty where it does not listen there."""
+        return f"https://127.0.0.1:{self.tls.port}" if self.tls else ""
 
     @property
     def ready_url(self) -> str:
@@ -134,7 +149,15 @@ class KeycloakServer:
             "-cp", str(home / "lib" / "quarkus-run.jar"), "io.quarkus.bootstrap.runner.QuarkusEntryPoint",
             "start", "--optimized", "--http-enabled=true", "--http-host=127.0.0.1", f"--http-port={self.port}",
             f"--http-management-port={self.management_port}", f"--hostname={self.url}", "--cache=local",
-            "--log-level=WARN",
+            "--log-level=WARN", *self._tls_options(),
+        ]  # fmt: skip
+
+    def _tls_options(self) -> list[str]:
+        if self.tls is None:
+            return []
+        return [
+            f"--https-port={self.tls.port}", f"--https-certificate-file={self.tls.certificate}",
+            f"--https-certificate-key-file={self.tls.key}",
         ]  # fmt: skip
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:

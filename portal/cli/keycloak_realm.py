@@ -17,6 +17,8 @@ REALM = "ai-factory"
 CLIENT = "ai-factory-portal"
 CLI_CLIENT = "ai-factory-cli"
 API_AUDIENCE = "ai-factory-api"
+REALM_SECONDS = 280
+"""Making a realm means making its keys, which takes a minute on a busy machine; Keycloak itself gives up after 300."""
 
 
 def demo_users() -> list[dict[str, Any]]:
@@ -44,6 +46,19 @@ def realm(*, portal_url: str, client_secret: str, passwords: Mapping[str, str] |
     return made
 
 
+def tenant_client(tenant: str) -> dict[str, Any]:
+    """The representation of a tenant cluster's client: its id is the audience that the cluster believes."""
+    text = Template((FOLDER / "tenant-client.json").read_text()).substitute(TENANT=tenant)
+    made: dict[str, Any] = json.loads(text)
+    return made
+
+
+def groups_scope() -> dict[str, Any]:
+    """The representation of the scope that puts a person's groups into the tokens for tenant clusters."""
+    made: dict[str, Any] = json.loads((FOLDER / "groups-scope.json").read_text())
+    return made
+
+
 class AdminClient:
     """Keycloak's admin REST API, as ``admin`` of the master realm. Addresses are relative to ``/admin/realms``."""
 
@@ -53,14 +68,14 @@ class AdminClient:
         self._token = ""
         self._until = 0.0
 
-    def call(self, method: str, path: str, body: Any = None) -> Any:
+    def call(self, method: str, path: str, body: Any = None, *, patience: float = 60) -> Any:
         """The answer's JSON, or None for an empty one. Raises urllib.error.HTTPError on a status from 400 up."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.url}/admin/realms{path}", data=data, method=method)  # noqa: S310
         request.add_header("Authorization", f"Bearer {self._bearer()}")
         if data is not None:
             request.add_header("Content-Type", "application/json")
-        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310  # our own server's address
+        with urllib.request.urlopen(request, timeout=patience) as answer:  # noqa: S310  # our own server's address
             text = answer.read()
         return json.loads(text) if text else None
 
@@ -75,6 +90,13 @@ class AdminClient:
             self._until = time.monotonic() + max(0, told["expires_in"] - 20)
         return self._token
 
+    def make_tenant_client(self, tenant: str) -> None:
+        """Make the client ``vc-TENANT``, and the scope ``groups`` where there is none."""
+        scopes = [scope["name"] for scope in self.call("GET", f"/{REALM}/client-scopes")]
+        if groups_scope()["name"] not in scopes:
+            self.call("POST", f"/{REALM}/client-scopes", groups_scope())
+        self.call("POST", f"/{REALM}/clients", tenant_client(tenant))
+
     def make_realm(self, representation: Mapping[str, Any]) -> None:
         """Make the realm; one of that name is replaced."""
         try:
@@ -82,7 +104,7 @@ class AdminClient:
         except urllib.error.HTTPError as error:
             if error.code != 404:
                 raise
-        self.call("POST", "", dict(representation))
+        self.call("POST", "", dict(representation), patience=REALM_SECONDS)
 
 
 def wait_until_ready(ready_url: str, alive: Callable[[], bool], *, seconds: float = 180) -> bool:

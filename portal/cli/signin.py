@@ -141,7 +141,11 @@ def main(arguments: list[str]) -> int:
         representation = realm(
             portal_url=facts["portal_url"], client_secret=facts["client_secret"], passwords=_passwords(path.parent)
         )
-        AdminClient(server.url, server.admin_password).make_realm(representation)
+        try:
+            AdminClient(server.url, server.admin_password).make_realm(representation)
+        except OSError as error:
+            _say("keycloak", f"Keycloak did not make the realm: {error}. It is tried again.")
+            return 1
         while child.running() and not stopping.wait(0.5):
             pass
         return 0 if stopping.is_set() else 1

@@ -1,6 +1,7 @@
 """``python -m portal.cli up``: everything on one machine under one parent. No Django in this process.
 
-Order: the fleet (demonstration: simulator or real control planes; it gets ready while the rest is prepared) →
+Order: the fleet (demonstration: simulator or real control planes, and what plays Flux and vCluster upon them; it gets
+ready while the rest is prepared) →
 PostgreSQL (started, or adopted) → migrations and static files → Valkey → web, and the seed beside it → worker, beat,
 watcher. The address is told when the seed is done and the pages answer. They are ended in reverse order. All but
 PostgreSQL die with this process, however it dies; PostgreSQL stays and the next start adopts it.
@@ -23,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from portal.cli.fleets import FleetProgram, fleet_program
+from portal.cli.fleets import FleetProgram, fleet_program, stand_in_command
 from portal.cli.instance import DATABASE, ROOT, Instance
 from portal.cli.migrating import prepare
 from portal.cli.postgres import OWNER
@@ -130,7 +131,7 @@ class Supervisor:
         try:
             _wait_for(self._healthy, HEALTHY_SECONDS, "the portal does not get ready", self._check_stop)
             if sign_in is not None:
-                _wait_for(sign_in.ready, READY_SECONDS, "Keycloak does not get ready", self._check_stop)
+                _wait_for(sign_in.ready, READY_SECONDS, "Keycloak does not get ready", self._stop_or_look_after)
         except StartError as error:
             raise StartError(f"{error} Its last answer: {self._last_answer}") from None
         self._announce(logins, time.monotonic() - began)
@@ -138,7 +139,7 @@ class Supervisor:
     def _fleet_part(self, fleet: FleetProgram, env: dict[str, str]) -> Part:
         """The fleet's program; what it needs built is built first."""
         fleet.state.mkdir(exist_ok=True, mode=0o700)
-        bare = {name: value for name, value in env.items() if not name.startswith(("AIF_", "DJANGO_"))}
+        bare = _bare(env)
         if fleet.before:
             before = Child(fleet.name, fleet.before, env=bare, cwd=ROOT, say=self._say)
             while before.running():
@@ -161,6 +162,8 @@ class Supervisor:
             _wait_for(self._ready.is_set, fleet.ready_seconds, complaint, self._check_stop)
             facts = self.instance.private / "fleet.json"
             facts.write_text(json.dumps(self._ready_line))
+            if command := stand_in_command(self._ready_line):
+                self._launch(Part("standin", command, _bare(env), on_parent_death=signal.SIGTERM))
             found_fleet = ["--fleet", str(facts)]
         if sign_in is not None:
             found_fleet += ["--sign-in", str(sign_in.file)]
@@ -323,6 +326,10 @@ class Supervisor:
     def _say(self, name: str, line: str) -> None:
         print(f"{name:<9}| {line}", file=sys.stderr, flush=True)  # noqa: T201
 
+    def _stop_or_look_after(self) -> None:
+        self._check_stop()
+        self._look_after()
+
     def _check_stop(self) -> None:
         if self.stopping.is_set():
             raise _Stopped
@@ -330,6 +337,11 @@ class Supervisor:
 
 class _Stopped(Exception):
     """SIGTERM came while starting."""
+
+
+def _bare(env: dict[str, str]) -> dict[str, str]:
+    """An environment without the portal's settings and secrets, for programs that are none of its parts."""
+    return {name: value for name, value in env.items() if not name.startswith(("AIF_", "DJANGO_"))}
 
 
 def _take_lock(path: Path) -> IO[str] | None:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from infra.isolation import Piece
 from infra.kube.client import KubeClient
 from infra.models import Cluster, ClusterEndpoint, Site
 from infra.services.clusters import cluster_connect, cluster_rotate_kubeconfig
 from infra.services.endpoints import endpoint_set
+from infra.services.isolation import isolation_say
 from infra.watcher import targets
 from infra.watcher.commit import commit
 from infra.watcher.follower import Follower
@@ -57,6 +59,7 @@ def clusters_ensure(fleet: Mapping[str, Mapping[str, Any]], actor: Actor) -> dic
         elif urlsplit(cluster.api_server).netloc != urlsplit(facts["server"]).netloc:
             cluster = cluster_rotate_kubeconfig(cluster=cluster, kubeconfig=kubeconfig, actor=actor)
         _prometheus_ensure(cluster, facts.get("prometheus") or "", actor)
+        _network_ensure(cluster, actor)
         return cluster
 
     return dict(zip(fleet, side_by_side(ensure, fleet), strict=True))
@@ -68,6 +71,14 @@ def _prometheus_ensure(cluster: Cluster, url: str, actor: Actor) -> None:
     if not url or ClusterEndpoint.objects.filter(cluster=cluster, role=role, url=url).exists():
         return
     endpoint_set(cluster=cluster, role=role, url=url, matchers={"cluster": cluster.slug}, actor=actor)
+
+
+def _network_ensure(cluster: Cluster, actor: Actor) -> None:
+    """Say of the pods' network what is true of it: there is none. All else the clusters prove by themselves."""
+    if cluster.mode != Cluster.Mode.MANAGE or (cluster.isolation_said.get("declared") or {}).get(Piece.NETWORK.value):
+        return
+    text = "Pods of the demonstration only stand in for real ones: they have no network, so none reaches another."
+    isolation_say(cluster=cluster, piece=Piece.NETWORK, how="declared", text=text, actor=actor)
 
 
 class _Sink:

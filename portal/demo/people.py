@@ -17,7 +17,8 @@ from portal.kernel.actors import PLATFORM_ADMIN, PLATFORM_FINANCE, PLATFORM_VIEW
 from tenants.models import Member, Tenant, Zone
 from tenants.services.members import member_set
 from tenants.services.quotas import quota_set
-from tenants.services.tenants import tenant_create, zone_create
+from tenants.services.tenants import tenant_create
+from tenants.services.zones import zone_create
 
 SITES = {"frankfurt": "Frankfurt", "helsinki": "Helsinki"}
 TENANTS = {

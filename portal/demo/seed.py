@@ -23,6 +23,7 @@ from portal.demo.identities import Identities
 from portal.demo.opencost import opencost_ensure
 from portal.demo.parallel import side_by_side
 from portal.demo.people import admin, people_ensure, quotas_ensure, teams_ensure
+from portal.demo.tenantclusters import tenant_cluster_ensure
 from portal.kernel.actors import Actor
 from portal.kernel.clock import period_of, previous_period, utcnow
 from portal.kernel.problems import Problem
@@ -47,12 +48,16 @@ LATER_PRICE = ("L4", SharingMode.WHOLE, "", "0.55")
 
 
 def seed(
-    fleet: Mapping[str, Mapping[str, Any]], logins: Path | None, identities: Identities | None = None
+    fleet: Mapping[str, Mapping[str, Any]],
+    logins: Path | None,
+    identities: Identities | None = None,
+    pool: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[dict[str, str]]:
     """Make or complete the demonstration; the logins to tell.
 
     Args:
         identities: who is who at the identity provider, where people sign in there: their groups give the roles then.
+        pool: API servers that stand in for tenant clusters, by name.
     """
     people = people_ensure(logins, roles=identities is None)
     actor = admin()
@@ -63,6 +68,7 @@ def seed(
     issuer = issuer_ensure(actor=actor, slug="ai-factory", name="AI Factory", currency="EUR", grace_hours=1)
     if clusters and not BillingPeriod.objects.filter(state=BillingPeriod.State.CLOSED).exists():
         _past(tenants, clusters, issuer, actor)
+    tenant_cluster_ensure(tenants, clusters, pool or {}, actor)
     return people
 
 

@@ -33,6 +33,7 @@ class Section:
 TEAM = [
     ("Home", "tenants:home", Perm.TENANT_READ),
     ("Deployments", "tenants:deployments", Perm.TENANT_READ),
+    ("Tenant clusters", "tenants:clusters", Perm.TENANT_READ),
     ("Usage", "billing:usage", Perm.BILL_READ),
     ("Bills", "billing:bills", Perm.BILL_READ),
     ("Quota", "tenants:quota", Perm.TENANT_READ),
@@ -43,6 +44,10 @@ PLATFORM: list[tuple[str, str, tuple[str, ...]]] = [
     ("Overview", "home:platform", ()),
     ("Clusters", "infra:clusters", ()),
     ("Tenants and quotas", "tenants:platform-tenants", ()),
+    ("Tenant clusters", "tenants:platform-clusters", ()),
+    ("Zones", "tenants:platform-zones", ()),
+    ("Quotas and cards", "tenants:platform-quotas", ()),
+    ("Quota requests", "tenants:platform-quota-requests", ()),
     ("Groups and roles", "tenants:mappings", ()),
     ("Rate card", "billing:rates", ()),
     ("Bills", "billing:platform-bills", ()),
@@ -52,6 +57,7 @@ PLATFORM: list[tuple[str, str, tuple[str, ...]]] = [
     ("Namespaces", "tenants:namespaces", ()),
     ("Namespaces by cost", "billing:namespaces", ()),
     ("Work queue", "home:work", ()),
+    ("Operations", "infra:operations", ()),
     ("Audit", "home:audit", (PLATFORM_VIEWER,)),
 ]
 

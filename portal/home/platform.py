@@ -1,4 +1,4 @@
-"""The platform's first pages: overview, work queue, audit."""
+"""The platform's first pages: overview, audit."""
 
 from __future__ import annotations
 
@@ -7,33 +7,27 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.contrib import messages
 from django.db.models import Q
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from django.views.decorators.http import require_POST, require_safe
+from django.utils import timezone
+from django.views.decorators.http import require_safe
 
 from infra.models import Cluster
 from infra.selectors.claims import unmapped_namespaces
 from infra.selectors.clusters import cluster_list
 from infra.selectors.health import faults_now
+from infra.selectors.operations import credential_states
 from infra.selectors.overview import pool_figures
-from portal.kernel import audit as trail
-from portal.kernel import workqueue
-from portal.kernel.actors import PLATFORM_ADMIN, PLATFORM_VIEWER, Actor
+from portal.kernel.actors import PLATFORM_VIEWER
+from portal.kernel.audit import READ_ACROSS
 from portal.kernel.conditions import get_condition
 from portal.kernel.models import AuditEvent, Heartbeat, WorkItem
-from portal.kernel.problems import BadRequest, NotFound
-from portal.kernel.web import actor_of, platform_page, system_render
+from portal.kernel.problems import BadRequest
+from portal.kernel.web import platform_page, system_render
 from tenants.models import ModelDeployment, Tenant
 
 PAGE = 50
-
-
-def _actor(request: HttpRequest) -> Actor:
-    actor = actor_of(request)
-    assert actor is not None  # platform_page has seen to it
-    return actor
 
 
 @require_safe
@@ -60,6 +54,11 @@ def overview(request: HttpRequest) -> HttpResponse:
 def _attention(clusters: list[Cluster]) -> list[tuple[str, str]]:
     """(sentence, address) of each thing that somebody should look at."""
     found: list[tuple[str, str]] = []
+    for one in credential_states(timezone.now()):
+        if one.state in ("expired", "soon"):
+            ends = f"{one.cluster.credential_expires_at:%Y-%m-%d %H:%M} UTC"
+            word = "ended" if one.state == "expired" else "end"
+            found.append((f"{one.cluster.slug}: its credentials {word} at {ends}.", reverse("infra:operations")))
     for cluster in clusters:
         address = reverse("infra:cluster", args=[cluster.slug])
         for kind in (
@@ -81,57 +80,20 @@ def _attention(clusters: list[Cluster]) -> list[tuple[str, str]]:
     found += [(fault.sentence, reverse("infra:health")) for fault in faults_now([one.pk for one in clusters], 8)]
     stalled = WorkItem.objects.filter(stalled_at__isnull=False).count()
     if stalled:
-        found.append((f"{stalled} items of the work queue fail again and again.", reverse("home:work")))
+        address = f"{reverse('home:work')}?state=stalled"
+        found.append((f"{stalled} items of the work queue fail again and again.", address))
     return found
-
-
-@require_safe
-@platform_page()
-def work(request: HttpRequest) -> HttpResponse:
-    """What the workers have to look at: failing first, then waiting."""
-
-    def context() -> dict[str, Any]:
-        rows = WorkItem.objects.filter(Q(next_attempt_at__isnull=False) | Q(lease_until__isnull=False))
-        return {
-            "stalled": WorkItem.objects.filter(stalled_at__isnull=False).order_by("-stalled_at")[:PAGE],
-            "rows": rows.order_by("-attempts", "next_attempt_at")[:PAGE],
-            "waiting": rows.count(),
-            "clusters": dict(Cluster.objects.values_list("pk", "slug")),
-            "may_change": _actor(request).is_platform(PLATFORM_ADMIN),
-        }
-
-    return system_render(request, "work queue", "home/work.html", context)
-
-
-@require_POST
-@platform_page(PLATFORM_ADMIN)
-def work_retry(request: HttpRequest, item_id: UUID) -> HttpResponse:
-    """Have an item looked at now, whatever its back-off says."""
-    item = WorkItem.objects.filter(pk=item_id).first()
-    if item is None:
-        raise NotFound("There is no such item.")
-    workqueue.mark(item.kind, item.object_id, cluster_id=item.cluster_id, tenant_id=item.tenant_id)
-    trail.record(
-        "work_retry",
-        actor=_actor(request),
-        tenant_id=item.tenant_id,
-        object_kind=item.kind,
-        object_id=item.object_id,
-        object_name="",
-    )
-    messages.success(request, "It is looked at now.")
-    return HttpResponseRedirect(reverse("home:work"), status=303)
 
 
 @require_safe
 @platform_page(PLATFORM_VIEWER)
 def audit(request: HttpRequest) -> HttpResponse:
-    """Who did what, everywhere, the newest first."""
-    search, outcome, cursor = (request.GET.get(name, "").strip() for name in ("q", "outcome", "cursor"))
-    chosen = {name: value for name, value in (("q", search), ("outcome", outcome)) if value}
+    """Who did what, everywhere, the newest first; the reading of platform pages only on demand, for there is much."""
+    search, outcome, reads, cursor = (request.GET.get(name, "").strip() for name in ("q", "outcome", "reads", "cursor"))
+    chosen = {name: value for name, value in (("q", search), ("outcome", outcome), ("reads", reads)) if value}
 
     def context() -> dict[str, Any]:
-        rows = AuditEvent.objects.all()
+        rows = AuditEvent.objects.all() if reads else AuditEvent.objects.exclude(verb=READ_ACROSS)
         if search:
             rows = rows.filter(
                 Q(actor_label__icontains=search)
@@ -155,6 +117,7 @@ def audit(request: HttpRequest) -> HttpResponse:
             "tenants": dict(Tenant.objects.values_list("pk", "slug")),
             "search": search,
             "outcome": outcome,
+            "reads": reads,
             "outcomes": AuditEvent.Outcome.choices,
             "next_query": urlencode(chosen | {"cursor": str(found[-1].pk)}) if more else "",
         }

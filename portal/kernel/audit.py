@@ -14,6 +14,8 @@ from portal.kernel.models import AuditEvent
 logger = logging.getLogger(__name__)
 
 HIDDEN = "(hidden)"
+READ_ACROSS = "system_scope"
+"""The verb of a person's or token's reading across tenants: a platform page was opened."""
 _SECRET = re.compile(
     r"password|passwd|secret|token|kubeconfig|ciphertext|digest|credential|private|pepper|api_?key", re.IGNORECASE
 )
@@ -106,7 +108,7 @@ def system_scope_opened(reason: str) -> None:
         return
     request.audited_reasons.add(reason)
     record(
-        "system_scope",
+        READ_ACROSS,
         actor=request.actor,
         tenant_id=None,
         object_kind="scope",

@@ -1,6 +1,13 @@
-"""Probes: ``/healthz`` (this process answers) and ``/readyz`` (what it needs answers, each named)."""
+"""Probes: ``/healthz`` (this process answers) and ``/readyz`` (what it needs answers, each named).
+
+Some parts only inform: a worker that is silent or a cluster that does not answer must not take the pages out of a load
+balancer, which are what people look at then. The answer is everybody's, so it is terse: no names, no counts. The page
+for whoever is on call (``/platform/operations/``) has the details.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from django.conf import settings
 from django.db import DatabaseError, connection
@@ -8,9 +15,30 @@ from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 from kombu import Connection
 
+from portal.kernel import heartbeat
 from portal.kernel.checks import role_problem
 
 OK = "ok"
+SILENT = "silent"
+NOT_KNOWN = "not known"
+
+Inform = Callable[[], str]
+_informing: dict[str, Inform] = {}
+
+
+def inform(name: str, part: Inform) -> None:
+    """Have ``part()`` tell of a part of the installation in a word or two, ``ok`` where all is well; it may ask the
+    database and nothing else. Each app registers its own when it is ready."""
+    _informing[name] = part
+
+
+def _heard_of(kind: str) -> Inform:
+    return lambda: OK if heartbeat.is_alive(kind) else SILENT
+
+
+# "tasks" is the whole way: the clock, the broker and a worker have brought a task to its end.
+for _kind in ("worker", "beat", "tasks"):
+    inform(_kind, _heard_of(_kind))
 
 
 def healthz(request: HttpRequest) -> JsonResponse:
@@ -19,14 +47,32 @@ def healthz(request: HttpRequest) -> JsonResponse:
 
 
 def readyz(request: HttpRequest) -> JsonResponse:
-    """200 when database, its schema and the broker are there, else 503; the answer tells them apart."""
-    parts = {"database": _database(), "broker": _broker()}
-    ready = all(value == OK for value in parts.values())
+    """200 when database, its schema and the broker are there, else 503; the answer tells them apart, and tells of the
+    parts that only inform."""
+    needed = needed_parts()
+    ready = all(value == OK for value in needed.values())
     return JsonResponse(
-        {"status": OK if ready else "unavailable", **parts},
+        {"status": OK if ready else "unavailable", **needed, **informing_parts(needed["database"] == OK)},
         status=200 if ready else 503,
         headers={"Cache-Control": "no-store"},
     )
+
+
+def needed_parts() -> dict[str, str]:
+    """What the pages and the API can't do without."""
+    return {"database": _database(), "broker": _broker()}
+
+
+def informing_parts(database_answers: bool) -> dict[str, str]:
+    """The other parts, each in a word or two."""
+    return {name: _told(part) if database_answers else NOT_KNOWN for name, part in _informing.items()}
+
+
+def _told(part: Inform) -> str:
+    try:
+        return part()
+    except DatabaseError:
+        return NOT_KNOWN
 
 
 def _database() -> str:

@@ -141,9 +141,11 @@ def system_scope(reason: str) -> Generator[None]:
 def _enter(scope: _Scope) -> Generator[None]:
     outer = _current()
     nested = connection.in_atomic_block
+    same = outer is not None and (outer.tenants, outer.reason is None) == (scope.tenants, scope.reason is None)
     try:
         with transaction.atomic():
-            _apply(scope)
+            if not same:  # else what the outer scope set holds here too
+                _apply(scope)
             carrier = (
                 django_scopes.scope(aif=scope, tenant=sorted(scope.tenants))
                 if scope.reason is None
@@ -154,7 +156,7 @@ def _enter(scope: _Scope) -> Generator[None]:
                 yield
     finally:
         # A rollback undoes SET LOCAL, a released savepoint does not: put the outer scope's settings back.
-        if nested and not connection.needs_rollback and connection.in_atomic_block:
+        if nested and not same and not connection.needs_rollback and connection.in_atomic_block:
             _apply(outer)
 
 

@@ -9,7 +9,7 @@ from infra.health import CREDITED, WITHHELD, class_names, parse_classes
 from portal.settings import env
 
 BASE_DIR = Path(__file__).resolve().parents[2]
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 # -- what must be given ------------------------------------------------------------------------------------
 SECRET_KEY = env.required("AIF_SECRET_KEY", "a random text of 50 characters or more; it signs sessions")
@@ -43,6 +43,35 @@ AIF_CLUSTER_CONCURRENCY = env.number("AIF_CLUSTER_CONCURRENCY", 8, least=1)
 """How many reconciles may run against one cluster at a time."""
 AIF_STOP_WRITES = env.flag("AIF_STOP_WRITES")
 """Emergency stop: nothing is written to any cluster while it is set."""
+AIF_METRICS_TOKEN = env.text("AIF_METRICS_TOKEN")
+"""The bearer token of whoever may read /metrics; with neither this nor AIF_METRICS_ALLOW nobody may."""
+AIF_METRICS_ALLOW = env.networks("AIF_METRICS_ALLOW")
+"""Networks (``127.0.0.1/32``) whose peers may read /metrics without a token; never a proxy's before the pages."""
+AIF_METRICS_TENANTS = env.flag("AIF_METRICS_TENANTS")
+"""Whether metrics may name tenants."""
+AIF_METRICS_LISTEN = env.text("AIF_METRICS_LISTEN")
+"""Where workers and watchers serve their own metrics: ``127.0.0.1:9464``; empty: nowhere."""
+AIF_TENANT_SCHEDULERS = env.words("AIF_TENANT_SCHEDULERS", ("default-scheduler", "hami-scheduler"))
+"""Schedulers that a tenant's pod may name; enforced by the cluster itself (infra.adapters.admission)."""
+AIF_PLATFORM_IMAGES = env.words(
+    "AIF_PLATFORM_IMAGES", ("ghcr.io/loft-sh", "docker.io/coredns", "docker.io/library/alpine")
+)
+"""Images of tenant clusters' own parts: free of a tenant's list of registries, in namespaces vc-… only."""
+AIF_TENANT_RUNTIME_CLASSES = env.words("AIF_TENANT_RUNTIME_CLASSES", ("nvidia",))
+"""Runtime classes that a tenant's pod may name."""
+AIF_TENANT_PRIORITY_CLASSES = env.words("AIF_TENANT_PRIORITY_CLASSES")
+"""Priority classes above 0 that a tenant's pod may name; a cluster's default class belongs here if it has one."""
+AIF_TENANT_TOLERATIONS = env.words(
+    "AIF_TENANT_TOLERATIONS",
+    (
+        "nvidia.com/gpu",
+        "amd.com/gpu",
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+        "node.kubernetes.io/memory-pressure",
+    ),
+)
+"""Keys of nodes' taints that a tenant's pod may tolerate, beside those that start with aifactory.dev/."""
 AIF_WATCH_SETTLE_SECONDS = env.number("AIF_WATCH_SETTLE_SECONDS", 60)
 """How long after an instant a kubelet may still report what happened then; an hour is final only behind it."""
 AIF_TELEMETRY_LAG_SECONDS = env.number("AIF_TELEMETRY_LAG_SECONDS", 120)
@@ -82,6 +111,36 @@ AIF_OIDC_IDLE_SECONDS = env.number("AIF_OIDC_IDLE_SECONDS", 3600, least=60)
 """A session in which nobody did anything for so long ends; pages that load themselves do not count."""
 AIF_OIDC_OUTAGE_SECONDS = env.number("AIF_OIDC_OUTAGE_SECONDS", 600)
 """How long sessions go on unchecked while the identity provider does not answer."""
+# Tenant clusters (docs/tenant-clusters.md). Off while there is no endpoint and nobody names one at the request.
+AIF_TENANT_CLUSTER_ENDPOINT = env.text("AIF_TENANT_CLUSTER_ENDPOINT")
+"""Where a tenant cluster is reached: ``https://{tenant}.{cluster}.k8s.example.com``."""
+AIF_TENANT_CLUSTER_SELF_SERVICE = env.flag("AIF_TENANT_CLUSTER_SELF_SERVICE")
+"""Whether owners may ask for tenant clusters themselves; otherwise platform-admins do."""
+AIF_TENANT_CLUSTER_NAMESPACE = env.text("AIF_TENANT_CLUSTER_NAMESPACE", "aifactory-tenants")
+"""The namespace of a host cluster where Flux's objects and its service account are."""
+AIF_TENANT_CLUSTER_INSTALLER = env.text("AIF_TENANT_CLUSTER_INSTALLER", "tenant-installer")
+"""The service account there that Flux acts as."""
+AIF_TENANT_CLUSTER_VALUES = env.mapping("AIF_TENANT_CLUSTER_VALUES")
+"""The platform's own values of the chart, JSON. Keys of the portal, of the Pro edition and removed ones are refused."""
+AIF_TENANT_CLUSTER_QUOTA = env.mapping("AIF_TENANT_CLUSTER_QUOTA")
+"""Limits beside GPUs, JSON: ``{"requests.cpu": "64"}``; what is not named keeps the portal's default."""
+AIF_TENANT_CLUSTER_NODE_LABELS = env.mapping("AIF_TENANT_CLUSTER_NODE_LABELS")
+"""Labels of the host's nodes that a tenant sees, JSON; empty: the nodes on which its pods run."""
+AIF_TENANT_CLUSTER_TOLERATIONS = env.words("AIF_TENANT_CLUSTER_TOLERATIONS")
+"""Put on every pod of a tenant cluster: ``dedicated=tenant-gpu:NoSchedule``."""
+AIF_TENANT_CLUSTER_INGRESS_CLASS = env.text("AIF_TENANT_CLUSTER_INGRESS_CLASS")
+"""Publish endpoints by an Ingress of this class (TLS passed through); empty: the platform does it otherwise."""
+AIF_TENANT_CLUSTER_OIDC_CA = env.text("AIF_TENANT_CLUSTER_OIDC_CA")
+"""PEM of the identity provider's authority, where it is no public one (``AIF_TENANT_CLUSTER_OIDC_CA_FILE``)."""
+AIF_TENANT_CLUSTER_TOKEN_HOURS = env.number("AIF_TENANT_CLUSTER_TOKEN_HOURS", 24, least=1)
+"""The longest life of a robot's token, at most 24 hours."""
+AIF_VCLUSTER_REPOSITORY = env.text("AIF_VCLUSTER_REPOSITORY", "https://charts.loft.sh")
+"""Where the chart comes from: ``https://…``, or ``oci://…`` without the chart's name. Your mirror, if you have one."""
+AIF_VCLUSTER_CHART = env.text("AIF_VCLUSTER_CHART", "vcluster")
+AIF_VCLUSTER_IMAGE = env.text("AIF_VCLUSTER_IMAGE", "ghcr.io/loft-sh/vcluster-oss")
+"""The control plane's image without a tag: the tag is the chart's version."""
+AIF_VCLUSTER_VERSIONS = env.words("AIF_VCLUSTER_VERSIONS", ("1.34.0=0.34.7", "1.35.0=0.35.3"))
+"""Versions on offer: Kubernetes=chart, the oldest first. An upgrade goes one minor version at a time."""
 # Faults: classes of single XIDs (94:reset), and what a class does.
 AIF_HEALTH_XIDS = parse_classes(env.words("AIF_HEALTH_XIDS"))
 AIF_HEALTH_WITHHELD = class_names(env.words("AIF_HEALTH_WITHHELD"), WITHHELD)
@@ -124,6 +183,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "portal.kernel.metrics.web.MetricsMiddleware",
     "portal.kernel.middleware.RequestIdMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -163,6 +223,7 @@ TEMPLATES: list[dict[str, Any]] = [
                 "csp.context_processors.nonce",
                 "portal.kernel.context.site",
                 "portal.home.navigation.navigation",
+                "infra.web.context.writing",
             ],
         },
     }
@@ -214,7 +275,7 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 # The probes of an orchestrator speak plain HTTP to the process itself.
-SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz)$"]
+SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env.flag("AIF_BEHIND_TLS_PROXY") else None
 X_FRAME_OPTIONS = "DENY"
 CONTENT_SECURITY_POLICY: dict[str, Any] = {
@@ -287,6 +348,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "ClaimRuleKindEnum": "infra.models.adoption.ClaimRule.Kind",
         "BillLineKindEnum": "billing.models.bills.BillLine.Kind",
         "MemberRoleEnum": "tenants.models.Member.Role",
+        "RobotRoleEnum": "tenants.models.Robot.Role",
         "PeriodStateEnum": "billing.models.bills.BillingPeriod.State",
         "OpenLineStateEnum": "billing.api.serializers.OPEN_STATES",
         "RateSourceEnum": "billing.models.rates.Rate.Source",

@@ -1,6 +1,8 @@
 """Reading the environment: one function per type, an error that names the variable and what it must be."""
 
+import json
 import os
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -53,6 +55,29 @@ def words(name: str, default: tuple[str, ...] = ()) -> list[str]:
     """Comma-separated words."""
     value = text(name)
     return [word.strip() for word in value.split(",") if word.strip()] if value else list(default)
+
+
+def networks(name: str) -> list[str]:
+    """Comma-separated networks, as ``10.0.0.0/8`` or one address."""
+    found = words(name)
+    for network in found:
+        try:
+            ip_network(network)
+        except ValueError as error:
+            raise ImproperlyConfigured(f"{name}: {network!r} is no network; use 10.0.0.0/8 or 127.0.0.1.") from error
+    return found
+
+
+def mapping(name: str) -> dict[str, Any]:
+    """A JSON object; empty where the variable is not set."""
+    value = text(name)
+    try:
+        found = json.loads(value) if value else {}
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name}: this is not JSON ({error}).") from None
+    if not isinstance(found, dict):
+        raise ImproperlyConfigured(f'{name}: use a JSON object, such as {{"key": "value"}}.')
+    return found
 
 
 def origins(*addresses: str) -> list[str]:

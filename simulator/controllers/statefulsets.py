@@ -8,8 +8,8 @@ from simulator.controllers.base import Controller, Key
 from simulator.controllers.deployments import template_hash
 from simulator.controllers.workloads import create_pod, delete_pod, is_ready, pod_from, pods_of
 from simulator.errors import ApiError
-from simulator.kinds import POD, STATEFUL_SET, Obj
-from simulator.objects import controller_of, is_deleting, name_of, namespace_of
+from simulator.kinds import CLAIM, POD, STATEFUL_SET, Obj
+from simulator.objects import clone, controller_of, is_deleting, name_of, namespace_of
 from simulator.options import Options
 from simulator.resources import FINISHED
 from simulator.store import Change
@@ -19,7 +19,7 @@ HASH, NUMBER = "controller-revision-hash", "apps.kubernetes.io/pod-index"
 
 
 class StatefulSets(Controller):
-    """OrderedReady and Parallel; no volumes."""
+    """OrderedReady and Parallel; claims are made and named in the pods, whoever binds them."""
 
     name = "statefulsets"
 
@@ -97,6 +97,15 @@ class StatefulSets(Controller):
         pod["spec"]["hostname"] = name
         if of["spec"].get("serviceName"):
             pod["spec"]["subdomain"] = of["spec"]["serviceName"]
+        for template in of["spec"].get("volumeClaimTemplates") or []:
+            claim = f"{template['metadata']['name']}-{name}"
+            volume = {"name": template["metadata"]["name"], "persistentVolumeClaim": {"claimName": claim}}
+            pod["spec"]["volumes"] = [*(pod["spec"].get("volumes") or []), volume]
+            if not self.store.get(CLAIM, namespace_of(of), claim):
+                try:
+                    self.registry.create(CLAIM, namespace_of(of), _claim(of, template, claim), self.options())
+                except ApiError as error:
+                    return error
         return create_pod(self.cluster, of, pod, COMPONENT)
 
     def _report(self, of: Obj, revision: str) -> None:
@@ -121,6 +130,16 @@ class StatefulSets(Controller):
                 status["currentRevision"] = revision
 
         self.registry.modify(STATEFUL_SET, namespace_of(of), name_of(of), change, Options(subresource="status"))
+
+
+def _claim(of: Obj, template: Obj, name: str) -> Obj:
+    """A claim from its template. It goes with the set where the retention policy says so; else it stays."""
+    metadata: Obj = {"name": name, "labels": dict((of["spec"].get("selector") or {}).get("matchLabels") or {})}
+    if (of["spec"].get("persistentVolumeClaimRetentionPolicy") or {}).get("whenDeleted") == "Delete":
+        metadata["ownerReferences"] = [
+            {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": name_of(of), "uid": of["metadata"]["uid"]}
+        ]
+    return {"metadata": metadata, "spec": clone(template["spec"])}
 
 
 def _settled(pod: Obj) -> bool:

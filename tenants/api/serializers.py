@@ -133,6 +133,8 @@ class AllotmentSerializer(serializers.Serializer[Any]):
     namespace = serializers.CharField()
     amount = CardsField()
     target = CardsField()
+    handed = CardsField(help_text="Of it, what was handed over: it counts as admitted, used or not.")
+    leaving = CardsField(help_text="Of that, what is on its way to another part.")
 
 
 class QuotaLineSerializer(serializers.Serializer[Any]):

@@ -24,10 +24,9 @@ from tenants.services.quotas import quota_set
 from tenants.services.tenants import (
     tenant_create,
     tenant_set_state,
-    tenant_set_zone,
     tenant_update,
-    zone_create,
 )
+from tenants.services.zones import tenant_set_zone, zone_create
 
 BY_SLUG = ("slug", "id")
 
@@ -143,7 +142,7 @@ class TenantZoneView(TeamView):
         operation_id="tenant_set_zone", request=shapes.TenantZoneSerializer, responses=shapes.TenantSerializer
     )
     def post(self, request: Request, tenant: str) -> Response:
-        """Set the zone; refused while anything is placed."""
+        """Set the zone; refused while it shares a card, or runs in a pool that is kept for another zone."""
         row = self.enter(tenant)
         require(self.actor, Perm.TENANT_MANAGE)
         body = self.read(shapes.TenantZoneSerializer)

@@ -6,7 +6,7 @@ from infra.placement.model import DeviceRequest, EngineSpec, HamiShare, MemberSp
 from infra.placement.model import Role as PlacementRole
 from infra.placement.model import Toleration as PlacementToleration
 from infra.quantity import MIB, parse_quantity, whole
-from tenants.manifest.members import NAMED_PARTS
+from infra.shares import PARTS
 from tenants.manifest.tree import Container, DeviceAsk, Manifest, Member, Role, Share
 
 # Requested of the node for each whole card, and in proportion for a part: without requests a pod would be
@@ -54,8 +54,8 @@ def share_percent(share: Share | None) -> int:
     """Roughly how much of a card, for defaults of CPU and memory only."""
     if share is None:
         return 100
-    if share.profile in NAMED_PARTS:
-        return NAMED_PARTS[share.profile]
+    if share.profile in PARTS:
+        return PARTS[share.profile].cores
     if share.profile:
         return -(-int(share.profile.partition("g")[0]) * 100 // 7)
     if share.memory.endswith("%"):
@@ -82,9 +82,9 @@ def _device(ask: DeviceAsk) -> DeviceRequest:
 def _share(share: Share | None) -> HamiShare | MigShare | None:
     if share is None:
         return None
-    if share.profile in NAMED_PARTS:
-        percent = NAMED_PARTS[share.profile]
-        return HamiShare(memory_percent=percent, cores=percent)
+    if share.profile in PARTS:
+        part = PARTS[share.profile]
+        return HamiShare(memory_percent=part.percent, cores=part.cores)
     if share.profile:
         return MigShare(share.profile)
     if share.memory.endswith("%"):

@@ -8,13 +8,11 @@ from fractions import Fraction
 from typing import Any
 
 from infra.quantity import parse_quantity
+from infra.shares import PARTS
 from tenants.manifest.reading import DNS_LABEL, Errors, Reader, kind_of
 from tenants.manifest.tree import Container, DeviceAsk, EnvVar, KeyRef, Member, Pairs, Role, Share, Template
 
-NAMED_PARTS = {"half": 50, "quarter": 25, "fifth": 20, "tenth": 10}
-"""Named parts of a card, in percent of its memory and of its cores."""
-
-_MIG_PROFILE = re.compile(r"[1-9]\d?g\.[1-9]\d{0,2}gb(\.me)?\Z")
+_MIG_PROFILE = re.compile(r"[1-9]\d?g\.[1-9]\d{0,2}gb([.+]me)?\Z")
 _PERCENT = re.compile(r"(100|[1-9][0-9]?)%\Z")
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*\Z")
 _IMAGE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:/-]*(@sha256:[0-9a-f]{64})?\Z")
@@ -79,7 +77,7 @@ def _devices(owner: Reader, check: SelectorCheck | None) -> tuple[DeviceAsk, ...
         reader.done()
         asks.append(DeviceAsk(name, count, selectors, share))
     selector.done()
-    parts = {ask.share for ask in asks if ask.share and (ask.share.memory or ask.share.profile in NAMED_PARTS)}
+    parts = {ask.share for ask in asks if ask.share and (ask.share.memory or ask.share.profile in PARTS)}
     if len(parts) > 1:
         owner.errors.add(
             selector.at("devices"),
@@ -123,11 +121,10 @@ def _share(reader: Reader) -> Share | None:
     if profile:
         if cores is not None:
             errors.add(reader.at("cores"), "a profile fixes the cores; leave cores out.")
-        if profile not in NAMED_PARTS and not _MIG_PROFILE.match(profile):
+        if profile not in PARTS and not _MIG_PROFILE.match(profile):
             errors.add(
                 reader.at("profile"),
-                f"profile {profile!r} is not known; write a MIG profile such as 1g.10gb, or one of "
-                f"{', '.join(NAMED_PARTS)}.",
+                f"profile {profile!r} is not known; write a MIG profile such as 1g.10gb, or one of {', '.join(PARTS)}.",
             )
             return None
         return Share(profile=profile)

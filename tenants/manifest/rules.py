@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from infra.shares import PARTS
 from tenants.manifest.tree import Container, FieldError, Manifest, ServingMode
 
 # argparse takes any unambiguous beginning of an option, so the beginnings are refused as well.
@@ -15,11 +16,13 @@ _REMOTE_CODE_ENV = re.compile(r"TRUST_REMOTE_CODE", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class ManifestRules:
-    """A tenant's rules. ``registries``: prefixes such as ``ghcr.io`` or ``docker.io/vllm``; None: any registry."""
+    """A tenant's rules. ``registries``: prefixes such as ``ghcr.io`` or ``docker.io/vllm``; None: any registry.
+    ``free_shares``: shares may state memory and cores of their own, beside the named parts and MIG profiles."""
 
     registries: tuple[str, ...] | None = None
     allow_remote_code: bool = False
     pin_digests: bool = False
+    free_shares: bool = False
 
 
 def broken_rules(manifest: Manifest, rules: ManifestRules) -> list[FieldError]:
@@ -33,11 +36,26 @@ def broken_rules(manifest: Manifest, rules: ManifestRules) -> list[FieldError]:
                 "their caches. Use Unified.",
             )
         )
+    if not rules.free_shares:
+        errors += _free_shares(manifest)
     for pointer, container in _containers(manifest):
         errors += _image(f"{pointer}/image", container.image, rules)
         if not rules.allow_remote_code:
             errors += _remote_code(pointer, container)
     return errors
+
+
+def _free_shares(manifest: Manifest) -> Iterator[FieldError]:
+    for e, engine in enumerate(manifest.engines):
+        for m, member in enumerate(engine.members):
+            for d, device in enumerate(member.devices):
+                if device.share is not None and device.share.memory:
+                    yield FieldError(
+                        f"/spec/template/spec/engines/{e}/members/{m}/nodeSelector/devices/{d}/share",
+                        f"the share of {device.name} states memory of its own ({device.share.memory}); this tenant may "
+                        f"use the profiles {', '.join(PARTS)}. Take one of them, or ask a platform-admin to allow free "
+                        "figures.",
+                    )
 
 
 def image_registry(image: str) -> str:

@@ -9,12 +9,17 @@ from tenants.models.tenants import Tenant
 
 
 class GPUQuota(TenantOwned):
-    """A tenant's quota on one GPU type. Both figures are millionths of a card; zero is zero, not unlimited."""
+    """A tenant's quota on one GPU type. Both figures are millionths of a card; zero is zero, not unlimited.
+
+    ``profiles`` limits MIG instances by profile beside that: ``{"1g.10gb": 8, "3g.40gb": 0}``. A profile that is not
+    named is limited by the cards alone.
+    """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
     gpu_type = models.ForeignKey(GPUType, on_delete=models.PROTECT, related_name="+")
     guaranteed = models.PositiveBigIntegerField(default=0)
     limit = models.PositiveBigIntegerField(default=0)
+    profiles = models.JSONField(default=dict, blank=True)
     generation = models.PositiveBigIntegerField(default=1)
     created_at = models.DateTimeField(db_default=Now())
 
@@ -32,9 +37,12 @@ class QuotaAllotment(TenantOwned):
 
     ``amount`` counts against the limit: the sum over clusters and namespaces never exceeds it. ``target`` is what
     the cluster's ResourceQuota shall say. Growing raises both before anything is written to the cluster;
-    shrinking lowers ``target``, and ``amount`` follows only once the cluster has confirmed the lower figure, so
-    that no card can be held on two clusters in between. A ``fixed`` part was handed over as it is (to a tenant
-    cluster): it counts as admitted, used or not, and changes by request alone.
+    shrinking lowers ``target``, and ``amount`` follows only once the cluster has confirmed the lower figure, so that
+    no card can be held on two clusters in between.
+
+    A ``fixed`` part was handed over (to a tenant cluster, or for pods that others make): ``handed`` of it counts as
+    admitted, used or not, beside what deployments hold there, and changes by request alone. ``leaving`` of that is on
+    its way to another part, which gets it once this one's cluster has confirmed the lower figure.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
@@ -44,11 +52,20 @@ class QuotaAllotment(TenantOwned):
     amount = models.PositiveBigIntegerField(default=0)
     target = models.PositiveBigIntegerField(default=0)
     fixed = models.BooleanField(default=False)
+    handed = models.PositiveBigIntegerField(default=0)
+    leaving = models.PositiveBigIntegerField(default=0)
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["tenant", "quota", "cluster", "namespace"], name="quota_allotment_unique"),
             models.CheckConstraint(
                 condition=models.Q(target__lte=models.F("amount")), name="quota_allotment_target_within_amount"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(fixed=True, handed__gt=0) | models.Q(fixed=False, handed=0),
+                name="quota_allotment_fixed_is_handed",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(leaving__lte=models.F("handed")), name="quota_allotment_leaving_within_handed"
             ),
         ]

@@ -41,6 +41,12 @@ class Tenant(Global):
     )
     pin_image_digests = models.BooleanField(default=False, help_text="Images must be given with their digest.")
     allow_remote_code = models.BooleanField(default=False, help_text="--trust-remote-code and the like.")
+    free_shares = models.BooleanField(
+        default=False, help_text="Shares of cards may state memory and cores of their own, beside the named parts."
+    )
+    namespace_limits = models.JSONField(
+        default=dict, blank=True, help_text='More keys of its namespaces\' ResourceQuota: {"pods": "200"}.'
+    )
     generation = models.PositiveBigIntegerField(default=1)
     created_at = models.DateTimeField(db_default=Now())
 

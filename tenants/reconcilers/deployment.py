@@ -23,8 +23,9 @@ from tenants.manifest.asking import engine_specs
 from tenants.models import ModelDeployment, ModelReplica, Tenant
 from tenants.planning import Planned, plan_deployment
 from tenants.rollout import ReplicaState, Step, next_step
+from tenants.selectors.capacity import lent_to_others
 from tenants.services import placing
-from tenants.services.allotments import QuotaExceeded
+from tenants.services.allotments import QuotaExceeded, cards
 from tenants.services.waits import waits_end, waits_set
 from tenants.status import Status, overall
 from tenants.stored import manifest_of, replica_manifest, replica_spec, same_shape
@@ -99,15 +100,14 @@ def reconcile(item: Claimed) -> Outcome:
 
 def _view(item: Claimed) -> View | None:
     with system_scope("deployment"):
-        row = (
-            ModelDeployment.objects.select_related("tenant__zone")
-            .filter(pk=item.object_id, deleted_at__isnull=True)
-            .first()
-        )
-        if row is None:
-            return None
-        live = ModelReplica.objects.filter(tenant_id=row.tenant_id, deployment=row, deleted_at__isnull=True)
-        return View(row, list(live.select_related("cluster").order_by("index")))
+        rows = ModelDeployment.objects.select_related("tenant").filter(pk=item.object_id, deleted_at__isnull=True)
+        row = next(iter(rows), None)
+        return View(row, _replicas(row)) if row is not None else None
+
+
+def _replicas(deployment: ModelDeployment) -> list[ModelReplica]:
+    live = ModelReplica.objects.filter(tenant_id=deployment.tenant_id, deployment=deployment, deleted_at__isnull=True)
+    return list(live.select_related("cluster").order_by("index"))
 
 
 def _delete(item: Claimed, view: View) -> Outcome:
@@ -119,7 +119,7 @@ def _delete(item: Claimed, view: View) -> Outcome:
             left = ", ".join(f"replica {one.index} on {one.cluster.slug}" for one in view.replicas)
             message = next((one.message for one in view.replicas if one.deleting_at is not None and one.message), "")
             values = {"waiting": f"Waits for {left} to end. {message}".strip(), "waiting_since": None}
-            placing.deployment_status(view.deployment, values, None)
+            placing.deployment_status(placing.deployment_current(view.deployment), values, None)
             waits_end(view.deployment)
         else:
             placing.deployment_ended(view.deployment)
@@ -137,21 +137,19 @@ def _bring(item: Claimed, view: View) -> Outcome:
     reached("deployment-planned")
     _act(item, view, decision)
     reached("deployment-reserved")
-    fresh = _view(item)
-    if fresh is None:
-        return Done()
-    if fresh.deployment.generation != view.deployment.generation:
-        raise placing.Stale("The deployment was changed meanwhile.")
-    status = _status(fresh, decision)
-    values = _values(fresh.deployment, decision, status, utcnow())
     with item.fenced():
-        placing.deployment_status(fresh.deployment, values, _event(fresh.deployment, decision))
-        if decision.short or fresh.deployment.waiting_since is not None:
-            waits_set(fresh.deployment, _asks(fresh.deployment, decision))
+        row = placing.deployment_current(view.deployment)
+        fresh = View(row, _replicas(row))
+        status = _status(fresh, decision)
+        values = _values(row, decision, status, utcnow())
+        known = row.waiting_since is not None
+        asks = _asks(row, decision) if decision.short or known else None
+        placing.deployment_status(row, values, _event(row, decision))
+        if asks is not None:
+            waits_set(row, asks)
     reached("deployment-recorded")
     if decision.short:
         # What was freed between the plan and now woke nobody: that this waits was not written down yet.
-        known = fresh.deployment.waiting_since is not None
         return RetryAfter(_patience(values["waiting_since"]) if known else AT_FIRST, status.waiting)
     return Done()
 
@@ -180,7 +178,7 @@ def decide(view: View) -> Decision:
         ending = {removal.index for removal in planned.plan.removals}
         step = next_step([state for state in states if state.index not in ending], leaving=leaving + len(ending))
         if step.replace is not None:
-            step = _checked(step, view, planned)
+            step = _checked(step, view)
     decision = Decision(planned, step, list(planned.plan.placements))
     decision.explanation = [
         {
@@ -197,7 +195,7 @@ def decide(view: View) -> Decision:
     return decision
 
 
-def _checked(step: Step, view: View, planned: Planned) -> Step:
+def _checked(step: Step, view: View) -> Step:
     """A replica is only given up for another shape if that shape has a place, with what it holds counted as free."""
     deployment = view.deployment
     trial = plan_deployment(
@@ -205,7 +203,6 @@ def _checked(step: Step, view: View, planned: Planned) -> Step:
         manifest=manifest_of(deployment),
         replicas=view.replicas,
         reshaping=step.replace,
-        snapshot=planned.snapshot,
     )
     if any(placement.index == step.replace for placement in trial.plan.placements):
         return step
@@ -220,7 +217,15 @@ def _why(tenant: Tenant, model_cache: str, planned: Planned) -> tuple[str, str]:
         return waiting.CACHE_NOT_FOUND, (
             f"Tenant {tenant.slug} has no model cache {model_cache}. Leave spec.modelCacheRef out, or make the cache."
         )
-    return waiting.waiting_reason(planned.plan), waiting.waiting_sentence(planned.plan)
+    reason, sentence = waiting.waiting_reason(planned.plan), waiting.waiting_sentence(planned.plan)
+    if reason == waiting.NO_CAPACITY:
+        for one in lent_to_others(tenant, waiting.nearest(planned.plan.explanations), planned.quota):
+            sentence += (
+                f" Of {one.gpu_type}, {cards(one.promised)} more cards are guaranteed to {tenant.slug}, and other "
+                f"teams have borrowed {cards(one.lent)} beyond their guarantees. Nothing that runs is taken from "
+                "them: ask a platform-admin."
+            )
+    return reason, sentence
 
 
 def _act(item: Claimed, view: View, decision: Decision) -> None:

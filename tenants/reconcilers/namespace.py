@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
+from django.conf import settings
+from django.db.models import QuerySet
+
+from infra.adapters.admission import namespace_annotations
 from infra.kube.apply import Owner, force_fields
 from infra.kube.client import KubeClient
 from infra.kube.errors import ClusterPaused, KubeError
@@ -16,14 +20,17 @@ from portal.kernel.scoping import system_scope
 from portal.kernel.workqueue import Claimed, Done, Outcome, RetryAfter, register
 from tenants.bundle import OWNER_KIND, QUOTA_NAME, BundleFacts, Manifest, namespace_bundle
 from tenants.models import QuotaAllotment, TenantNamespace
-from tenants.selectors.namespaces import gpu_resources_allowed
-from tenants.services.allotments import allotments_confirmed, allotments_settle, quota_locked
+from tenants.quota_keys import WrongQuotaKeys
+from tenants.selectors.namespaces import gpu_limits
+from tenants.services.allotments import allotments_confirmed, allotments_given_up, allotments_settle, quota_locked
+from tenants.services.queueing import queueing_mark
 from tenants.services.waking import deployments_wake
 
 # The bundle is the platform's: what somebody else changed in it is taken back, and named in the condition.
-FORCE = force_fields(".spec", ".metadata.labels", ".rules", ".subjects", ".roleRef")
+FORCE = force_fields(".spec", ".metadata.labels", ".metadata.annotations", ".rules", ".subjects", ".roleRef")
 RETRY_SECONDS = 30.0
 ENFORCED_SECONDS = 1.0
+OVERUSED_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,10 @@ def _stalled(item: Claimed, message: str) -> None:
 @register(OWNER_KIND, lease_seconds=120, on_stalled=_stalled)
 def reconcile(item: Claimed) -> Outcome:
     """Apply the bundle; done when the API server enforces the quota that was written."""
-    wanted = _load(item)
+    try:
+        wanted = _load(item)
+    except WrongQuotaKeys as error:
+        return _failed(item, "WrongQuotaKey", f"Its ResourceQuota is not written: {error}")
     if wanted is None:
         _give_back(item)
         return Done()
@@ -57,7 +67,7 @@ def reconcile(item: Claimed) -> Outcome:
         report = inventory_apply(
             item=item, cluster=wanted.cluster, owner=owner, manifests=wanted.manifests, force=FORCE
         )
-        enforced = _quota_is_enforced(wanted)
+        enforced, overused = _quota_seen(wanted)
     except Superseded:
         return RetryAfter(1, "a newer generation was applied meanwhile")
     except ClusterPaused as error:
@@ -68,11 +78,16 @@ def reconcile(item: Claimed) -> Outcome:
     taken_back = ", ".join(sorted({conflict.manager for each in report.forced.values() for conflict in each}))
     with item.fenced():
         # Quota rows before the namespace's: whoever places takes them in this order too.
-        shrank = enforced and allotments_confirmed(
-            tenant_id=wanted.tenant_id,
-            cluster_id=wanted.cluster.pk,
-            namespace=wanted.name,
-            targets=wanted.targets,
+        # Where more is used than the lowered figure, what is used counts on: nothing of it may be had elsewhere yet.
+        shrank = (
+            enforced
+            and not overused
+            and allotments_confirmed(
+                tenant_id=wanted.tenant_id,
+                cluster_id=wanted.cluster.pk,
+                namespace=wanted.name,
+                targets=wanted.targets,
+            )
         )
         row = TenantNamespace.objects.select_for_update().get(pk=item.object_id)
         if not enforced:
@@ -86,9 +101,16 @@ def reconcile(item: Claimed) -> Outcome:
         row.observed_generation = max(row.observed_generation, wanted.generation)
         row.save(update_fields=["observed_generation"])
         message = f"Changes by {taken_back} were taken back." if taken_back else ""
-        _say(row, "True", "Applied", message)
+        if overused:
+            message = (
+                f"Pods there use more than the lowered quota: {overused}. It counts until they have ended. {message}"
+            )
+        _say(row, "True", "QuotaOverused" if overused else "Applied", message.strip())
         if shrank:
             deployments_wake(tenant_id=wanted.tenant_id)
+        queueing_mark(wanted.cluster)
+        if overused and any(part.target < part.amount for part in _parts(row)):
+            return RetryAfter(OVERUSED_SECONDS, message)
     return Done()
 
 
@@ -99,12 +121,12 @@ def _give_back(item: Claimed) -> None:
         if row is None:
             return
         allotments_settle(tenant_id=row.tenant_id, cluster_id=row.cluster_id)
-        parts = QuotaAllotment.objects.filter(tenant_id=row.tenant_id, cluster_id=row.cluster_id, namespace=row.name)
-        targets = dict(parts.values_list("pk", "target"))
-        if allotments_confirmed(
-            tenant_id=row.tenant_id, cluster_id=row.cluster_id, namespace=row.name, targets=targets
-        ):
+        if allotments_given_up(tenant_id=row.tenant_id, cluster_id=row.cluster_id, namespace=row.name):
             deployments_wake(tenant_id=row.tenant_id)
+
+
+def _parts(row: TenantNamespace) -> QuerySet[QuotaAllotment]:
+    return QuotaAllotment.objects.filter(tenant_id=row.tenant_id, cluster_id=row.cluster_id, namespace=row.name)
 
 
 def _load(item: Claimed) -> _Wanted | None:
@@ -112,20 +134,23 @@ def _load(item: Claimed) -> _Wanted | None:
         row = TenantNamespace.objects.select_related("tenant", "cluster__site").filter(pk=item.object_id).first()
         if row is None or row.cluster.mode != Cluster.Mode.MANAGE or row.cluster.abandoned_at is not None:
             return None
-        parts = list(
-            QuotaAllotment.objects.filter(tenant=row.tenant, cluster=row.cluster, namespace=row.name)
-            .select_related("quota")
-            .order_by("id")
-        )
+        if row.deleting_at is not None:  # its tenant cluster is being deleted, and takes it along
+            return None
+        parts = list(_parts(row).select_related("quota__gpu_type").order_by("id"))
         quota_locked(row.tenant_id, [part.quota.gpu_type_id for part in parts])
         for part in parts:
             part.refresh_from_db(fields=["amount", "target"])
+        limits = gpu_limits(row, parts)
         facts = BundleFacts(
             tenant_slug=row.tenant.slug,
             tenant_id=row.tenant_id,
             namespace_id=row.pk,
             namespace=row.name,
-            gpu_resources=gpu_resources_allowed(row, parts),
+            people=row.purpose == TenantNamespace.Purpose.DEPLOYMENTS,
+            gpu_resources=limits.resources,
+            hami=limits.hami,
+            limits=row.tenant.namespace_limits,
+            annotations=_what_it_may_run(row),
         )
         return _Wanted(
             cluster=row.cluster,
@@ -137,12 +162,34 @@ def _load(item: Claimed) -> _Wanted | None:
         )
 
 
-def _quota_is_enforced(wanted: _Wanted) -> bool:
-    """A ResourceQuota holds only once the cluster's controller has copied it into ``status.hard``."""
+def _what_it_may_run(row: TenantNamespace) -> dict[str, str]:
+    """For the cluster's admission policies, which hold every pod of the namespace against it."""
+    tenant_cluster = row.purpose == TenantNamespace.Purpose.TENANT_CLUSTER
+    return namespace_annotations(
+        registries=row.tenant.image_registries,
+        pin_digests=row.tenant.pin_image_digests,
+        allow_remote_code=row.tenant.allow_remote_code,
+        platform_images=settings.AIF_PLATFORM_IMAGES if tenant_cluster else (),
+    )
+
+
+def _quota_seen(wanted: _Wanted) -> tuple[bool, str]:
+    """Whether the ResourceQuota holds as written, and what of it is overused (``requests.nvidia.com/gpu 4 of 3``).
+
+    It holds only once the cluster's controller has copied it into ``status.hard``. Lowering ends no pods, and one may
+    have been admitted a moment before: only ``status.used`` tells.
+    """
     live = KubeClient.for_cluster(wanted.cluster).get("v1", "ResourceQuota", QUOTA_NAME, wanted.name)
-    hard = (live.get("status") or {}).get("hard") or {}
+    status = live.get("status") or {}
+    hard, used = status.get("hard") or {}, status.get("used") or {}
     written = next(each for each in wanted.manifests if each["kind"] == "ResourceQuota")["spec"]["hard"]
-    return all(key in hard and parse_quantity(hard[key]) == parse_quantity(value) for key, value in written.items())
+    enforced = all(key in hard and parse_quantity(hard[key]) == parse_quantity(value) for key, value in written.items())
+    over = [
+        f"{key} {used[key]} of {value}"
+        for key, value in written.items()
+        if "nvidia.com/" in key and key in used and parse_quantity(used[key]) > parse_quantity(value)
+    ]
+    return enforced, ", ".join(over)
 
 
 def _failed(item: Claimed, reason: str, message: str) -> Outcome:

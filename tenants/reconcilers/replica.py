@@ -6,11 +6,12 @@ changed. An unreachable cluster leaves the last state standing, with a condition
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from infra.kube.apply import Owner, force_fields
+from infra.adapters.kueue import VERSIONS, read_workload
+from infra.kube.apply import ObjectKey, Owner, force_fields
 from infra.kube.client import KubeClient, Obj
-from infra.kube.errors import KubeError, NotFound, Retryable
+from infra.kube.errors import ApiMissing, Forbidden, KubeError, NotFound, Retryable
 from infra.models import AppliedObject, Cluster, Node
 from infra.names import selector
 from infra.selectors.inventory import applied_by
@@ -22,6 +23,7 @@ from tenants.models import ModelDeployment, ModelReplica, Tenant, TenantNamespac
 from tenants.observing import Observed, Phase, observe
 from tenants.render import ReplicaFacts, render_replica
 from tenants.render.facts import OWNER_KIND
+from tenants.selectors.queueing import queue_in_force
 from tenants.services import replicas
 from tenants.stored import replica_facts
 
@@ -92,10 +94,10 @@ def _view(item: Claimed) -> View | None:
         namespace = TenantNamespace.objects.filter(
             tenant_id=row.tenant_id, cluster_id=row.cluster_id, name=row.tenant.namespace
         ).first()
-        plain = Node.objects.filter(cluster=row.cluster, gone_at__isnull=True).exclude(mig_profile="")
-        facts = replica_facts(
-            row, row.deployment, row.tenant, plain_slices=frozenset(plain.values_list("name", flat=True))
-        )
+        facts = replica_facts(row, row.deployment, row.tenant, queue=queue_in_force(row.placement, row.cluster))
+        if facts.has_slices:
+            plain = Node.objects.filter(cluster=row.cluster, gone_at__isnull=True).exclude(mig_profile="")
+            facts = replace(facts, plain_slices=frozenset(plain.values_list("name", flat=True)))
         return View(row, row.deployment, row.tenant, row.cluster, namespace, facts)
 
 
@@ -110,17 +112,39 @@ def _bring(item: Claimed, view: View) -> Outcome:
         return RetryAfter(WHILE_STARTING, message)
     manifests = render_replica(view.facts)
     reached("replica-rendered")
-    report = inventory_apply(item=item, cluster=view.cluster, owner=view.owner, manifests=manifests, force=FORCE)
+    replica = view.replica
+    seen: Observed | None = None
+
+    def also(report: ApplyReport) -> None:
+        nonlocal seen
+        seen = _made(manifests, report)
+        if seen is not None:
+            replicas.replica_observed(replica.pk, replica.generation, seen, taken_back=_taken_back(report))
+
+    report = inventory_apply(
+        item=item, cluster=view.cluster, owner=view.owner, manifests=manifests, force=FORCE, also=also
+    )
     reached("replica-applied")
-    seen = _look(view, manifests)
-    reached("replica-observed")
-    with item.fenced():
-        replicas.replica_observed(view.replica.pk, view.replica.generation, seen, taken_back=_taken_back(report))
+    if seen is None:
+        seen = _look(view, manifests)
+        reached("replica-observed")
+        with item.fenced():
+            replicas.replica_observed(replica.pk, replica.generation, seen, taken_back=_taken_back(report))
     reached("replica-recorded")
     if report.remaining or not seen.ready:
         delay = WHILE_FAILING if seen.phase is Phase.FAILED else WHILE_STARTING
         return RetryAfter(delay, seen.message)
     return Done()
+
+
+def _made(manifests: list[Obj], report: ApplyReport) -> Observed | None:
+    """What there is to see of workloads that were all made just now: what the API server answered to that, and no pods
+    yet. None where any was there before."""
+    keys = [ObjectKey.of(manifest) for manifest in manifests if manifest["kind"] in WORKLOADS]
+    answers = [report.written[key] for key in keys if key in report.written]
+    if len(answers) < len(keys) or not all(answer.created for answer in answers):
+        return None
+    return observe([answer.object for answer in answers], (), was_ready=False)
 
 
 def _look(view: View, manifests: list[Obj]) -> Observed:
@@ -143,7 +167,24 @@ def _look(view: View, manifests: list[Obj]) -> Observed:
     )
     replica = view.replica
     was_ready = replica.ready_at is not None and replica.observed_generation >= replica.generation
-    return observe(found, pods.items, was_ready=was_ready)
+    seen = observe(found, pods.items, was_ready=was_ready)
+    return seen if seen.ready or not view.facts.queue else _queued(client, view, seen, pods.items)
+
+
+def _queued(client: KubeClient, view: View, seen: Observed, pods: list[Obj]) -> Observed:
+    """What Kueue says of the pods that it has not admitted, in its own words and with a hint."""
+    uids = {str(pod["metadata"]["uid"]) for pod in pods}
+    for api in VERSIONS:
+        try:
+            found = client.list_all(api, "Workload", namespace=view.facts.namespace).items
+        except (ApiMissing, NotFound, Forbidden):
+            continue
+        waiting = [one for one in map(read_workload, found) if one.pods & uids and not one.admitted]
+        if waiting:
+            first = min(waiting, key=lambda one: one.name)
+            return Observed(Phase.SCHEDULING, "QueuedByKueue", first.sentence, seen.ready_pods, seen.wanted_pods)
+        break
+    return seen
 
 
 def _taken_back(report: ApplyReport) -> str:

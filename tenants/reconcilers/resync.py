@@ -24,6 +24,8 @@ from tenants.models import ModelReplica, TenantNamespace
 logger = logging.getLogger(__name__)
 
 EVERY_SECONDS = 600
+UNLISTED = ("tenantcluster", "tenantclusteraccess")
+"""Owners whose reconciler compares its own objects at each look: the portal may not list their kinds everywhere."""
 KIND = "resync"
 
 
@@ -66,6 +68,7 @@ def resync_cluster(cluster: Cluster) -> int:
     with system_scope("resync"):
         kinds = sorted(
             AppliedObject.objects.filter(cluster=cluster, deleted_at__isnull=True)
+            .exclude(owner_kind__in=UNLISTED)
             .order_by()
             .values_list("api_version", "kind")
             .distinct()
@@ -98,5 +101,10 @@ def _mark_owners(cluster: Cluster, rows: list[AppliedObject]) -> None:
         workqueue.Mark(kind, pk, cluster_id=cluster.pk, tenant_id=tenant_id, cause="resync")
         for kind, found in (("replica", replicas), ("namespace", namespaces))
         for pk, tenant_id in found.values_list("pk", "tenant_id")
+    ]
+    marks += [
+        workqueue.Mark(kind, cluster.pk, cluster_id=cluster.pk, cause="resync")
+        for kind in ("isolation", "kueue")
+        if kind in owners
     ]
     workqueue.mark_many(marks)

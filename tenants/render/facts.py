@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from infra.names import LABEL_DEPLOYMENT, LABEL_PREFIX, LABEL_REPLICA, owner_labels, workload_name
@@ -22,6 +23,7 @@ class ReplicaFacts:
     another one than its neighbour's).
 
     ``plain_slices``: nodes whose MIG slices are called ``nvidia.com/gpu`` (the device plugin's strategy "single").
+    ``queue``: the Kueue LocalQueue that its pods go through; ``queue_selectors``: pool → node labels of its flavor.
     """
 
     tenant_id: UUID
@@ -33,6 +35,8 @@ class ReplicaFacts:
     manifest: Manifest
     placement: Placement
     plain_slices: frozenset[str] = frozenset()
+    queue: str = ""
+    queue_selectors: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -41,6 +45,12 @@ class ReplicaFacts:
             LABEL_DEPLOYMENT: str(self.deployment_id),
             LABEL_REPLICA: str(self.replica_id),
         }
+
+    @property
+    def has_slices(self) -> bool:
+        """Whether it holds MIG slices, whose name depends on the node."""
+        pods = (pod for engine in self.placement.engines for pod in engine.pods)
+        return any(grant.profile for pod in pods for grant in pod.grants)
 
     @property
     def pod_selector(self) -> dict[str, str]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from infra.adapters.kueue import LABEL_QUEUE
 from infra.placement.model import ClaimKind, DeviceGrant, Sharing
-from infra.pod_devices import GPU, GPU_CORES, GPU_MEMORY, HAMI_SCHEDULER, MIG_PREFIX
+from infra.pod_devices import GPU, GPU_CORES, GPU_MEMORY, HAMI_SCHEDULER, mig_resource
 from tenants.manifest.asking import container_requests
 from tenants.manifest.dumping import env_data
 from tenants.manifest.tree import Container, EnvVar, Member
@@ -38,6 +39,7 @@ def pod_template(
     grants: Sequence[DeviceGrant],
     cards: Sequence[str],
     group: int,
+    pool: str = "",
     claim: str = "",
     env: Sequence[EnvVar] = (),
     serves: bool = True,
@@ -48,12 +50,15 @@ def pod_template(
         nodes: where its devices are reserved; the pods may run on no other.
         grants: what one pod holds (equal for all pods of the template but for the cards' UUIDs).
         cards: HAMi: the UUIDs that are reserved for the template's pods.
+        pool: where the nodes are: by it Kueue's flavor is known.
         claim: the ResourceClaimTemplate of its claimed devices, if there are any.
         env: variables put before the manifest's own, which may refer to them.
         serves: whether the engine's container answers requests (a gang's workers don't).
     """
     labels = dict(facts.manifest.replica_labels) | dict(member.template.labels)
     labels |= facts.labels | {LABEL_ENGINE: engine, LABEL_ROLE: member.role.value, LABEL_GROUP: str(group)}
+    if facts.queue:
+        labels[LABEL_QUEUE] = facts.queue
     annotations = dict(member.template.annotations)
     hami = sharing is Sharing.HAMI and bool(cards)
     if hami:
@@ -74,6 +79,8 @@ def pod_template(
         ],
         "volumes": [{"name": SHM, "emptyDir": {"medium": "Memory"}}],
     }
+    if facts.queue and (flavor := facts.queue_selectors.get(pool)):
+        spec["nodeSelector"] = dict(flavor)
     if hami:
         spec["schedulerName"] = HAMI_SCHEDULER
     if member.template.image_pull_secrets:
@@ -93,7 +100,7 @@ def device_resources(grants: Sequence[DeviceGrant], *, plain_slices: bool = Fals
         if grant.claim is not ClaimKind.PLUGIN or not grant.gpu_type:
             continue
         if grant.profile and not plain_slices:
-            name = f"{MIG_PREFIX}{grant.profile}"
+            name = mig_resource(grant.profile)
             out[name] = out.get(name, 0) + grant.count
             continue
         out[GPU] = out.get(GPU, 0) + grant.count

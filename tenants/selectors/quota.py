@@ -7,19 +7,22 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from django.db.models import Exists, OuterRef, Sum
+from django.db.models import Exists, OuterRef, Subquery, Sum, Value
 
 from infra.holdings import Hold, load_holds
 from infra.models import Device, GPUType, NamespaceClaim, Node, PodObservation, Reservation
 from infra.shares import CARD, floor_millionths, hami_share, mig_share
 from tenants.models import GPUQuota, QuotaAllotment, Tenant
 
+Place = tuple[UUID, str, UUID]
+"""(cluster, namespace, GPU type)."""
+
 
 @dataclass
 class Observed:
     """Shares of pods that hold cards without a reservation, by (cluster, namespace, GPU type)."""
 
-    shares: dict[tuple[UUID, str, UUID], int] = field(default_factory=lambda: defaultdict(int))
+    shares: dict[Place, int] = field(default_factory=lambda: defaultdict(int))
 
     def total(self, gpu_type_id: UUID) -> int:
         """On all clusters together."""
@@ -47,47 +50,144 @@ def hold_share(hold: Hold, gpu_type: GPUType, registered: Collection[str]) -> in
     return share
 
 
-def observed_unreserved(tenant_id: UUID) -> Observed:
-    """Live GPU pods in the tenant's namespaces that no reservation stands for: made by hand, or by another tool.
+@dataclass(frozen=True)
+class UnreservedPod:
+    """A live GPU pod that no reservation stands for, and what it holds of one GPU type (millionths)."""
 
-    What was last seen on a cluster that was given up counts no longer.
-    """
-    claimed = NamespaceClaim.objects.filter(
-        cluster=OuterRef("cluster"),
-        namespace=OuterRef("namespace"),
-        tenant_id=tenant_id,
-        valid_to__isnull=True,
+    tenant_id: UUID
+    cluster_id: UUID
+    namespace: str
+    name: str
+    gpu_type_id: UUID
+    share: int
+
+
+def unreserved_pods(tenant_id: UUID | None = None) -> list[UnreservedPod]:
+    """Live GPU pods in the tenant's namespaces (None: in any tenant's) that no reservation stands for: made by hand,
+    or by another tool. What was last seen on a cluster that was given up counts no longer. Three queries."""
+    claims = NamespaceClaim.objects.filter(
+        cluster=OuterRef("cluster"), namespace=OuterRef("namespace"), valid_to__isnull=True
     )
     live = PodObservation.objects.filter(
-        Exists(claimed),
         cluster__abandoned_at__isnull=True,
         replica_id__isnull=True,
         ended_at__isnull=True,
         gone_at__isnull=True,
     ).exclude(node_name="")
-    observed = Observed()
-    pods = list(live.values_list("cluster_id", "namespace", "node_name", "holds"))
+    if tenant_id is not None:
+        live = live.filter(Exists(claims.filter(tenant_id=tenant_id))).annotate(owner=Value(tenant_id))
+    else:
+        live = live.annotate(owner=Subquery(claims.values("tenant_id")[:1])).filter(owner__isnull=False)
+    pods = list(live.values_list("owner", "cluster_id", "namespace", "name", "node_name", "holds"))
     if not pods:
-        return observed
+        return []
+    clusters, nodes = {pod[1] for pod in pods}, {pod[4] for pod in pods}
     types = {
         (node.cluster_id, node.name): node.pool.gpu_type
-        for node in Node.objects.filter(
-            cluster_id__in={pod[0] for pod in pods}, name__in={pod[2] for pod in pods}, gone_at__isnull=True
-        ).select_related("pool__gpu_type")
+        for node in Node.objects.filter(cluster_id__in=clusters, name__in=nodes, gone_at__isnull=True).select_related(
+            "pool__gpu_type"
+        )
         if node.pool is not None and node.pool.gpu_type is not None
     }
     registered: dict[tuple[UUID, str], set[str]] = defaultdict(set)
-    cards = Device.objects.filter(cluster_id__in={pod[0] for pod in pods}, node__name__in={pod[2] for pod in pods})
+    cards = Device.objects.filter(cluster_id__in=clusters, node__name__in=nodes)
     for cluster_id, node_name, uuid in cards.values_list("cluster_id", "node__name", "uuid"):
         registered[cluster_id, node_name].add(uuid)
-    for cluster_id, namespace, node_name, holds in pods:
+    found = []
+    for owner, cluster_id, namespace, name, node_name, holds in pods:
         gpu_type = types.get((cluster_id, node_name))
         if gpu_type is not None:
-            for hold in load_holds(holds):
-                observed.shares[cluster_id, namespace, gpu_type.pk] += hold_share(
-                    hold, gpu_type, registered[cluster_id, node_name]
-                )
+            share = sum(hold_share(hold, gpu_type, registered[cluster_id, node_name]) for hold in load_holds(holds))
+            found.append(UnreservedPod(owner, cluster_id, namespace, name, gpu_type.pk, share))
+    return found
+
+
+def observed_unreserved(tenant_id: UUID) -> Observed:
+    """:func:`unreserved_pods` of a tenant as sums."""
+    observed = Observed()
+    for pod in unreserved_pods(tenant_id):
+        observed.shares[pod.cluster_id, pod.namespace, pod.gpu_type_id] += pod.share
     return observed
+
+
+@dataclass
+class Taken:
+    """What counts against a tenant's quotas now, by (cluster, namespace, GPU type).
+
+    ``reserved`` by live reservations, ``seen`` in GPU pods that have none, ``handed`` in parts that were handed over.
+    What was handed over counts whole, used or not; pods that are seen there lie inside it and are not counted twice.
+    ``leaving`` of it is to be had by another part soon.
+    """
+
+    reserved: dict[Place, int]
+    seen: Observed
+    handed: dict[Place, int]
+    leaving: dict[Place, int]
+
+    def on(self, cluster_id: UUID, namespace: str, gpu_type_id: UUID) -> int:
+        """In one namespace of one cluster."""
+        key = (cluster_id, namespace, gpu_type_id)
+        return self.reserved.get(key, 0) + max(self.handed.get(key, 0), self.seen.on(*key))
+
+    def target(self, cluster_id: UUID, namespace: str, gpu_type_id: UUID) -> int:
+        """What the namespace's part has to be: as :meth:`on`, without what is on its way to another part."""
+        key = (cluster_id, namespace, gpu_type_id)
+        staying = self.handed.get(key, 0) - self.leaving.get(key, 0)
+        return self.reserved.get(key, 0) + max(staying, self.seen.on(*key))
+
+    def total(self, gpu_type_id: UUID) -> int:
+        """On all clusters together: the quota's ``admitted``."""
+        places = {*self.reserved, *self.seen.shares, *self.handed}
+        return sum(self.on(*key) for key in places if key[2] == gpu_type_id)
+
+
+def quota_taken(tenant_id: UUID) -> Taken:
+    """What of a tenant's quotas is taken now. Whoever decides by it holds the quota rows' locks.
+
+    Call it inside a scope of the tenant.
+    """
+    live = Reservation.objects.filter(tenant_id=tenant_id, released_at__isnull=True)
+    sums = live.values_list("cluster_id", "namespace", "gpu_type_id").annotate(total=Sum("share"))
+    parts = {
+        (part.cluster_id, part.namespace, part.quota.gpu_type_id): part
+        for part in QuotaAllotment.objects.filter(tenant_id=tenant_id, fixed=True).select_related("quota")
+    }
+    return Taken(
+        reserved={(cluster_id, namespace, type_id): total for cluster_id, namespace, type_id, total in sums},
+        seen=observed_unreserved(tenant_id),
+        handed={key: part.handed for key, part in parts.items()},
+        leaving={key: part.leaving for key, part in parts.items()},
+    )
+
+
+@dataclass(frozen=True)
+class QuotaRoom:
+    """What a tenant may hold of a GPU type, and what counts against it now. Millionths of a card."""
+
+    limit: int
+    admitted: int
+    guaranteed: int = 0
+
+    @property
+    def left(self) -> int:
+        """What may still be admitted; never negative."""
+        return max(0, self.limit - self.admitted)
+
+    @property
+    def promised(self) -> int:
+        """What is guaranteed and not held."""
+        return max(0, self.guaranteed - self.admitted)
+
+
+def quota_rooms(tenant_id: UUID) -> dict[str, QuotaRoom]:
+    """The tenant's quotas by the slug of the GPU type; less to read than :func:`quota_lines`. Inside a scope of it."""
+    quotas = list(
+        GPUQuota.objects.filter(tenant_id=tenant_id).values_list("gpu_type_id", "gpu_type__slug", "limit", "guaranteed")
+    )
+    if not quotas:
+        return {}
+    taken = quota_taken(tenant_id)
+    return {slug: QuotaRoom(limit, taken.total(type_id), promised) for type_id, slug, limit, promised in quotas}
 
 
 @dataclass(frozen=True)
@@ -116,31 +216,31 @@ class QuotaLine:
 
 
 def quota_lines(tenant: Tenant) -> list[QuotaLine]:
-    """The tenant's quotas by GPU type: reserved or seen (admitted), and in use by running pods.
+    """The tenant's quotas by GPU type: reserved, seen or handed over (admitted), and in use by running pods.
 
     Call it inside a scope of the tenant.
     """
     quotas = list(GPUQuota.objects.filter(tenant=tenant).select_related("gpu_type").order_by("gpu_type__slug"))
     if not quotas:
         return []
-    live = Reservation.objects.filter(tenant_id=tenant.pk, released_at__isnull=True)
-    reserved = dict(live.values_list("gpu_type_id").annotate(total=Sum("share")))
     running = PodObservation.objects.filter(
         replica_id=OuterRef("replica_id"),
         started_at__isnull=False,
         ended_at__isnull=True,
         gone_at__isnull=True,
     )
+    live = Reservation.objects.filter(tenant_id=tenant.pk, released_at__isnull=True)
     in_use = dict(live.filter(Exists(running)).values_list("gpu_type_id").annotate(total=Sum("share")))
-    observed = observed_unreserved(tenant.pk)
+    taken = quota_taken(tenant.pk)
     parts: dict[UUID, list[QuotaAllotment]] = defaultdict(list)
-    for part in QuotaAllotment.objects.filter(tenant=tenant).select_related("cluster").order_by("cluster__slug"):
+    rows = QuotaAllotment.objects.filter(tenant=tenant).select_related("cluster")
+    for part in rows.order_by("cluster__slug", "namespace"):
         parts[part.quota_id].append(part)
     return [
         QuotaLine(
             quota=quota,
-            admitted=(reserved.get(quota.gpu_type_id) or 0) + observed.total(quota.gpu_type_id),
-            used=(in_use.get(quota.gpu_type_id) or 0) + observed.total(quota.gpu_type_id),
+            admitted=taken.total(quota.gpu_type_id),
+            used=(in_use.get(quota.gpu_type_id) or 0) + taken.seen.total(quota.gpu_type_id),
             allotments=tuple(parts[quota.pk]),
         )
         for quota in quotas

@@ -11,12 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
-from django.db.models import F, Sum
+from django.db import connection
+from django.db.models import Sum
 
-from infra.models import Cluster, Reservation
+from infra.models import Cluster
 from portal.kernel import workqueue
-from tenants.models import GPUQuota, QuotaAllotment, TenantNamespace
-from tenants.selectors.quota import observed_unreserved
+from portal.kernel.clock import utcnow
+from tenants.models import AllotmentMove, GPUQuota, QuotaAllotment, TenantNamespace
+from tenants.selectors.quota import quota_taken
 
 CARD = 1_000_000
 """Millionths in a card."""
@@ -65,11 +67,9 @@ def types_on(tenant_id: UUID, cluster_id: UUID) -> set[UUID]:
 
 
 def admitted(tenant_id: UUID, gpu_type_id: UUID) -> int:
-    """What counts against the quota now: live reservations, and GPU pods in the tenant's namespaces that have none."""
-    reserved = Reservation.objects.filter(
-        tenant_id=tenant_id, gpu_type_id=gpu_type_id, released_at__isnull=True
-    ).aggregate(total=Sum("share"))["total"]
-    return (reserved or 0) + observed_unreserved(tenant_id).total(gpu_type_id)
+    """What counts against the quota now: live reservations, GPU pods in the tenant's namespaces that have none, and
+    parts that were handed over (used or not)."""
+    return quota_taken(tenant_id).total(gpu_type_id)
 
 
 def allotment_require(*, quota: GPUQuota, cluster: Cluster, namespace: str, needed: int) -> QuotaAllotment:
@@ -88,12 +88,7 @@ def allotment_require(*, quota: GPUQuota, cluster: Cluster, namespace: str, need
     if needed <= allotment.target:
         _bundle_changed(quota.tenant_id, cluster.pk)
         return allotment
-    elsewhere = (
-        QuotaAllotment.objects.filter(tenant_id=quota.tenant_id, quota=quota)
-        .exclude(pk=allotment.pk)
-        .aggregate(total=Sum("amount"))["total"]
-        or 0
-    )
+    elsewhere = _elsewhere(quota, allotment)
     if elsewhere + max(needed, allotment.amount) > quota.limit:
         raise QuotaExceeded(
             gpu_type=quota.gpu_type.slug,
@@ -108,8 +103,61 @@ def allotment_require(*, quota: GPUQuota, cluster: Cluster, namespace: str, need
     return allotment
 
 
+def allotment_fix(*, quota: GPUQuota, cluster: Cluster, namespace: str, amount: int) -> QuotaAllotment:
+    """Hand ``amount`` of ``quota`` over to ``namespace``: from now on it counts as admitted, used or not.
+
+    Call it inside a transaction that holds the quota's row lock (:func:`quota_locked`). Growing counts at once;
+    what is given back (a smaller amount, or zero) can be had elsewhere only once the cluster has confirmed the lower
+    figure (:func:`allotments_confirmed`). What deployments hold in the namespace lies beside it.
+
+    Raises:
+        QuotaExceeded: with it, more than the limit would be handed out, or admitted.
+    """
+    part, _ = QuotaAllotment.objects.get_or_create(
+        tenant_id=quota.tenant_id, quota=quota, cluster=cluster, namespace=namespace
+    )
+    key = (cluster.pk, namespace, quota.gpu_type_id)
+    taken = quota_taken(quota.tenant_id)
+    target = taken.reserved.get(key, 0) + max(0, amount - part.leaving)
+    if amount > part.handed:
+        handed_out = _elsewhere(quota, part) + max(target, part.amount)
+        before = taken.total(quota.gpu_type_id)
+        taken.handed[key] = amount
+        if max(handed_out, taken.total(quota.gpu_type_id)) > quota.limit:
+            raise QuotaExceeded(
+                gpu_type=quota.gpu_type.slug, limit=quota.limit, admitted=before, asked=amount - part.handed
+            )
+    part.handed, part.fixed, part.leaving = amount, amount > 0, min(part.leaving, amount)
+    part.target = target
+    part.amount = max(part.amount, target)
+    part.save(update_fields=["amount", "target", "fixed", "handed", "leaving"])
+    _bundle_changed(quota.tenant_id, cluster.pk)
+    return part
+
+
+def allotment_leave(*, part: QuotaAllotment, goal: QuotaAllotment | None, amount: int, asked_by: str) -> AllotmentMove:
+    """Let ``amount`` of what was handed over to ``part`` go to ``goal`` (or back to the quota).
+
+    It counts as the part's until its cluster has confirmed the lower figure; :func:`allotments_confirmed` then lets
+    the goal's part grow. Call it inside a transaction that holds the quota's row lock.
+
+    Raises:
+        ValueError: the part has less that is not leaving already.
+    """
+    part.refresh_from_db()
+    if amount > part.handed - part.leaving:
+        raise ValueError("more than the part has left")
+    part.leaving += amount
+    part.target = max(0, part.target - amount)
+    part.save(update_fields=["leaving", "target"])
+    _bundle_changed(part.tenant_id, part.cluster_id)
+    return AllotmentMove.objects.create(
+        tenant_id=part.tenant_id, quota_id=part.quota_id, source=part, goal=goal, amount=amount, asked_by=asked_by
+    )
+
+
 def allotments_settle(*, tenant_id: UUID, cluster_id: UUID) -> None:
-    """Lower the targets of a tenant's parts on a cluster to what is reserved or seen there.
+    """Lower the targets of a tenant's parts on a cluster to what is reserved, handed over or seen there.
 
     Call it after reservations were released or pods have ended, inside a transaction. ``amount`` follows in
     :func:`allotments_confirmed`, once the cluster's ResourceQuota says the lower figure.
@@ -120,23 +168,13 @@ def allotments_settle(*, tenant_id: UUID, cluster_id: UUID) -> None:
         .order_by("quota_id", "id")
     )
     quota_locked(tenant_id, types_on(tenant_id, cluster_id))
-    observed = observed_unreserved(tenant_id)
+    taken = quota_taken(tenant_id)
     changed = False
     for part in parts:
         part.refresh_from_db()
-        reserved = (
-            Reservation.objects.filter(
-                tenant_id=tenant_id,
-                cluster_id=cluster_id,
-                namespace=part.namespace,
-                gpu_type_id=part.quota.gpu_type_id,
-                released_at__isnull=True,
-            ).aggregate(total=Sum("share"))["total"]
-            or 0
-        )
-        held = reserved + observed.on(cluster_id, part.namespace, part.quota.gpu_type_id)
-        if held < part.target:
-            part.target = held
+        wanted = taken.target(cluster_id, part.namespace, part.quota.gpu_type_id)
+        if wanted < part.target:
+            part.target = wanted
             part.save(update_fields=["target"])
             changed = True
     if changed:
@@ -144,7 +182,8 @@ def allotments_settle(*, tenant_id: UUID, cluster_id: UUID) -> None:
 
 
 def allotments_confirmed(*, tenant_id: UUID, cluster_id: UUID, namespace: str, targets: dict[UUID, int]) -> bool:
-    """The cluster's ResourceQuota now says ``targets`` (allotment id → millionths): let the amounts follow down.
+    """The cluster's ResourceQuota now says ``targets`` (allotment id → millionths), and no more than that is used
+    there: let the amounts follow down, and what was to leave go where it was to go.
 
     Locks quota rows: call it before anything that comes after them in the order of locks (the namespace's row).
 
@@ -152,7 +191,8 @@ def allotments_confirmed(*, tenant_id: UUID, cluster_id: UUID, namespace: str, t
         Whether any amount shrank (then deployments that wait for quota may go on).
     """
     parts = QuotaAllotment.objects.filter(tenant_id=tenant_id, cluster_id=cluster_id, namespace=namespace)
-    quota_locked(tenant_id, list(parts.values_list("quota__gpu_type_id", flat=True)))
+    locked = quota_locked(tenant_id, list(parts.values_list("quota__gpu_type_id", flat=True)))
+    quotas = {quota.pk: quota for quota in locked.values()}
     shrank = False
     for part in parts.order_by("id"):
         # A target that was raised again meanwhile has raised the amount with it: only what was confirmed falls.
@@ -161,10 +201,70 @@ def allotments_confirmed(*, tenant_id: UUID, cluster_id: UUID, namespace: str, t
             part.amount = floor
             part.save(update_fields=["amount"])
             shrank = True
+        if part.amount == part.target:
+            _moves_finish(quotas[part.quota_id], part)
     return shrank
 
 
+def allotments_given_up(*, tenant_id: UUID, cluster_id: UUID, namespace: str) -> bool:
+    """Nothing of the namespace will be confirmed any more (its cluster was abandoned): what was handed over to it is
+    free. What is still reserved there counts until it is released. Locks and answers as :func:`allotments_confirmed`.
+    """
+    quota_locked(tenant_id, types_on(tenant_id, cluster_id))
+    taken = quota_taken(tenant_id)
+    parts = QuotaAllotment.objects.filter(tenant_id=tenant_id, cluster_id=cluster_id, namespace=namespace)
+    for part in parts.select_related("quota").order_by("id"):
+        part.target = min(part.target, taken.reserved.get((cluster_id, namespace, part.quota.gpu_type_id), 0))
+        part.save(update_fields=["target"])
+    shrank = allotments_confirmed(
+        tenant_id=tenant_id, cluster_id=cluster_id, namespace=namespace, targets=dict(parts.values_list("pk", "target"))
+    )
+    return bool(parts.filter(fixed=True).update(handed=0, leaving=0, fixed=False)) or shrank
+
+
+def _moves_finish(quota: GPUQuota, part: QuotaAllotment) -> None:
+    """Give what has left ``part`` to where it goes, the oldest move first."""
+    pending = AllotmentMove.objects.filter(
+        tenant_id=part.tenant_id, source=part, state=AllotmentMove.State.PENDING
+    ).order_by("id")
+    if not pending:
+        return
+    # Namespaces come before work items in the order of locks, and this marks those of the goals.
+    list(TenantNamespace.objects.filter(tenant_id=part.tenant_id).order_by("id").select_for_update())
+    for move in pending:
+        amount = min(move.amount, part.leaving)
+        part.handed -= amount
+        part.leaving -= amount
+        part.fixed = part.handed > 0
+        part.save(update_fields=["handed", "leaving", "fixed"])
+        move.state, move.ended_at = AllotmentMove.State.DONE, utcnow()
+        if amount < move.amount:
+            move.state = AllotmentMove.State.FAILED
+            move.message = (
+                f"Only {cards(amount)} of {cards(move.amount)} cards were left there: the part was given back."
+            )
+        if move.goal_id is not None and amount:
+            goal = QuotaAllotment.objects.select_related("cluster").get(pk=move.goal_id)
+            try:
+                allotment_fix(quota=quota, cluster=goal.cluster, namespace=goal.namespace, amount=goal.handed + amount)
+            except QuotaExceeded as error:
+                move.state = AllotmentMove.State.FAILED
+                move.message = f"{error} What left {part.namespace} stays free."
+        move.save(update_fields=["state", "message", "ended_at"])
+
+
+def _elsewhere(quota: GPUQuota, part: QuotaAllotment) -> int:
+    """The other parts of the quota together."""
+    others = QuotaAllotment.objects.filter(tenant_id=quota.tenant_id, quota=quota).exclude(pk=part.pk)
+    return others.aggregate(total=Sum("amount"))["total"] or 0
+
+
 def _bundle_changed(tenant_id: UUID, cluster_id: UUID) -> None:
-    rows = TenantNamespace.objects.filter(tenant_id=tenant_id, cluster_id=cluster_id)
-    rows.update(generation=F("generation") + 1)
-    workqueue.mark_many(workqueue.Mark("namespace", row.pk, cluster_id, tenant_id) for row in rows)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE tenants_tenantnamespace SET generation = generation + 1 WHERE tenant_id = %s AND cluster_id = %s"
+            " RETURNING id",
+            [tenant_id, cluster_id],
+        )
+        ids = [row[0] for row in cursor.fetchall()]
+    workqueue.mark_many(workqueue.Mark("namespace", pk, cluster_id, tenant_id) for pk in ids)

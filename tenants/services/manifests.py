@@ -58,6 +58,7 @@ def rules_of(tenant: Tenant) -> ManifestRules:
         registries=None if registries is None else tuple(registries),
         allow_remote_code=tenant.allow_remote_code,
         pin_digests=tenant.pin_image_digests,
+        free_shares=tenant.free_shares,
     )
 
 

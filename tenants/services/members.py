@@ -11,6 +11,7 @@ from portal.kernel.problems import Conflict, Invalid, NotFound
 from portal.kernel.scoping import tenant_scope
 from tenants.models import Member, Tenant
 from tenants.permissions import Perm, require
+from tenants.services.tenantclusters import access_changed
 
 
 def member_set(*, tenant: Tenant, username: str, role: str, actor: Actor, source: str = Member.Source.MANUAL) -> Member:
@@ -44,6 +45,7 @@ def member_set(*, tenant: Tenant, username: str, role: str, actor: Actor, source
             before={"role": before},
             after={"role": role},
         )
+        access_changed(tenant)
         return member
 
 
@@ -71,6 +73,7 @@ def member_remove(*, tenant: Tenant, username: str, actor: Actor) -> None:
             before={"role": member.role},
         )
         member.delete()
+        access_changed(tenant)
 
 
 def _keep_an_owner(tenant: Tenant, leaving: UUID) -> None:

@@ -12,9 +12,8 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Sum
 
-from infra.models import Cluster, GPUType, Reservation
+from infra.models import Cluster, GPUType
 from infra.placement import Placement
 from infra.services.reservations import Holder, lines_for, reserve
 from portal.kernel import workqueue
@@ -23,16 +22,17 @@ from portal.kernel.clock import utcnow
 from portal.kernel.ids import uuid7
 from tenants.models import GPUQuota, ModelDeployment, ModelReplica, QuotaAllotment, Tenant
 from tenants.placements import placement_to_json
-from tenants.selectors.quota import observed_unreserved
+from tenants.selectors.queueing import queue_for
+from tenants.selectors.quota import quota_taken
 from tenants.services.allotments import (
     QuotaExceeded,
-    admitted,
     allotment_require,
     allotments_settle,
     quota_locked,
 )
 from tenants.services.events import event_add
 from tenants.services.namespaces import namespace_ensure
+from tenants.services.profile_quotas import profiles_admit
 from tenants.stored import manifest_of, replica_spec
 
 LOCK_QUOTA = True
@@ -74,17 +74,20 @@ def replica_place(deployment: ModelDeployment, placement: Placement) -> ModelRep
     cluster = Cluster.objects.select_related("site").get(slug=placement.cluster)
     lines = lines_for(placement)
     needed: dict[UUID, int] = defaultdict(int)
+    instances: dict[tuple[UUID, str], int] = defaultdict(int)
     for line in lines:
         needed[line.gpu_type_id] += line.share
+        if line.profile:
+            instances[line.gpu_type_id, line.profile] += line.slices
     namespace_ensure(tenant=tenant, cluster=cluster, actor=PLACER)
-    _admit(tenant, cluster, needed)
+    _admit(tenant, cluster, needed, instances)
     replica = ModelReplica(
         id=uuid7(),
         tenant=tenant,
         deployment=row,
         index=placement.index,
         cluster=cluster,
-        placement=placement_to_json(placement),
+        placement=placement_to_json(placement) | _queue(cluster, tenant, placement),
         spec=replica_spec(manifest_of(row)),
         generation=row.generation,
         message=f"Has its place on {cluster.slug}: {', '.join(placement.nodes)}.",
@@ -105,6 +108,12 @@ def replica_place(deployment: ModelDeployment, placement: Placement) -> ModelRep
     return replica
 
 
+def _queue(cluster: Cluster, tenant: Tenant, placement: Placement) -> dict[str, Any]:
+    """The LocalQueue that the replica's pods go through, where the namespace has one."""
+    queue = queue_for(cluster, tenant.namespace, {engine.pool for engine in placement.engines})
+    return {} if queue is None else {"queue": queue}
+
+
 def _hold_tenant(tenant_id: UUID) -> Tenant:
     """The tenant, whose zone and state stay as they are until the transaction ends.
 
@@ -115,31 +124,21 @@ def _hold_tenant(tenant_id: UUID) -> Tenant:
     return Tenant.objects.get(pk=tenant_id)
 
 
-def _admit(tenant: Tenant, cluster: Cluster, needed: dict[UUID, int]) -> None:
+def _admit(tenant: Tenant, cluster: Cluster, needed: dict[UUID, int], instances: dict[tuple[UUID, str], int]) -> None:
     """Check the quotas under their locks, and grow the parts on this cluster before anything is written to it."""
     locked = quota_locked(tenant.pk, needed) if LOCK_QUOTA else _unlocked(tenant.pk, needed)
-    observed = observed_unreserved(tenant.pk)
+    taken = quota_taken(tenant.pk)
     for gpu_type_id, share in sorted(needed.items()):
         quota = locked.get(gpu_type_id)
         if quota is None:
             slug = GPUType.objects.values_list("slug", flat=True).get(pk=gpu_type_id)
             raise QuotaExceeded(gpu_type=slug, limit=0, admitted=0, asked=share)
-        taken = admitted(tenant.pk, gpu_type_id)
-        if taken + share > quota.limit:
-            raise QuotaExceeded(gpu_type=quota.gpu_type.slug, limit=quota.limit, admitted=taken, asked=share)
-        here = Reservation.objects.filter(
-            tenant_id=tenant.pk,
-            gpu_type_id=gpu_type_id,
-            cluster=cluster,
-            namespace=tenant.namespace,
-            released_at__isnull=True,
-        ).aggregate(total=Sum("share"))["total"]
-        allotment_require(
-            quota=quota,
-            cluster=cluster,
-            namespace=tenant.namespace,
-            needed=(here or 0) + observed.on(cluster.pk, tenant.namespace, gpu_type_id) + share,
-        )
+        place = (cluster.pk, tenant.namespace, gpu_type_id)
+        before = taken.total(gpu_type_id)
+        if before + share > quota.limit:
+            raise QuotaExceeded(gpu_type=quota.gpu_type.slug, limit=quota.limit, admitted=before, asked=share)
+        profiles_admit(quota, {profile: count for (key, profile), count in instances.items() if key == gpu_type_id})
+        allotment_require(quota=quota, cluster=cluster, namespace=tenant.namespace, needed=taken.target(*place) + share)
 
 
 def _unlocked(tenant_id: UUID, needed: dict[UUID, int]) -> dict[UUID, GPUQuota]:
@@ -181,9 +180,8 @@ def replicas_end(deployment: ModelDeployment, sentences: dict[int, str], reason:
         _mark(replica)
 
 
-def deployment_status(deployment: ModelDeployment, values: dict[str, Any], event: tuple[str, str] | None) -> None:
-    """Write what of the status differs, with a step on the timeline. Raises Stale."""
-    row = deployment_current(deployment)
+def deployment_status(row: ModelDeployment, values: dict[str, Any], event: tuple[str, str] | None) -> None:
+    """Write what of the status differs, with a step on the timeline. ``row``: as :func:`deployment_current` gave it."""
     changed = [name for name, value in values.items() if getattr(row, name) != value]
     for name in changed:
         setattr(row, name, values[name])

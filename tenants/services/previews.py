@@ -186,12 +186,12 @@ def _quota(planned: Planned, rows: Sequence[ModelReplica]) -> tuple[QuotaAfter, 
         if row.deleting_at is not None or row.index in leaving:
             for name, amount in placement_from_json(row.placement).millionths.items():
                 change[name] = change.get(name, 0) - amount
-    lines = planned.quota
+    rooms = planned.quota
     touched = sorted(set(change) | {name for one in _kept(planned.plan, rows) for name in one.millionths})
     return tuple(
-        QuotaAfter(name, lines[name].quota.limit, lines[name].admitted, lines[name].admitted + change.get(name, 0))
+        QuotaAfter(name, rooms[name].limit, rooms[name].admitted, rooms[name].admitted + change.get(name, 0))
         for name in touched
-        if name in lines
+        if name in rooms
     )
 
 

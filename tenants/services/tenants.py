@@ -1,4 +1,4 @@
-"""Zones and tenants: made and changed by platform-admins."""
+"""Tenants: made and changed by platform-admins. Their zones: :mod:`tenants.services.zones`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from portal.kernel import audit
 from portal.kernel.actors import Actor
 from portal.kernel.problems import Conflict, Invalid
 from portal.kernel.scoping import system_scope
-from tenants.models import ModelReplica, Tenant, TenantSite, Zone
+from tenants.models import Tenant, TenantSite, Zone
 from tenants.permissions import Perm, require
+from tenants.services.tenantclusters import access_changed
 from tenants.services.waking import deployments_wake
 
 RESERVED_SLUGS = frozenset({"new", "idle", "unallocated", "unmounted", "shared", "external", "system", "platform"})
@@ -39,30 +40,6 @@ def checked_slug(value: str, pointer: str = "/slug") -> str:
     if value in RESERVED_SLUGS:
         raise Invalid.field(pointer, f"The name {value} is reserved. Choose another one.")
     return value
-
-
-def zone_create(*, slug: str, name: str, actor: Actor) -> Zone:
-    """Make a trust zone.
-
-    Raises:
-        Invalid: the slug can't be used. Conflict: it is taken.
-    """
-    require(actor, Perm.TENANT_MANAGE)
-    slug = checked_slug(slug)
-    with system_scope("zone_create"):
-        if Zone.objects.filter(slug=slug).exists():
-            raise Conflict(f"There is a zone {slug} already.")
-        zone = Zone.objects.create(slug=slug, name=name or slug)
-        audit.record(
-            "zone_create",
-            actor=actor,
-            tenant_id=None,
-            object_kind="zone",
-            object_id=zone.pk,
-            object_name=zone.slug,
-            after={"slug": slug, "name": zone.name},
-        )
-        return zone
 
 
 def tenant_create(
@@ -153,40 +130,6 @@ def tenant_update(
         return row
 
 
-def tenant_set_zone(*, tenant: Tenant, zone: Zone, actor: Actor) -> Tenant:
-    """Move a tenant to another trust zone; refused while it has anything placed.
-
-    Raises:
-        Conflict: replicas are placed: their cards might then be shared across zones.
-    """
-    require(actor, Perm.TENANT_MANAGE)
-    with system_scope("tenant_set_zone"):
-        row = Tenant.objects.select_for_update(of=("self",), no_key=True).select_related("zone").get(pk=tenant.pk)
-        if row.zone_id == zone.pk:
-            return row
-        placed = ModelReplica.objects.filter(tenant=row, deleted_at__isnull=True).count()
-        if placed:
-            raise Conflict(
-                f"Tenant {row.slug} has {placed} placed replicas in zone {row.zone.slug}. "
-                "Scale its deployments to 0 first; then move it."
-            )
-        before = row.zone.slug
-        row.zone = zone
-        row.generation += 1
-        row.save(update_fields=["zone", "generation"])
-        audit.record(
-            "tenant_set_zone",
-            actor=actor,
-            tenant_id=row.pk,
-            object_kind="tenant",
-            object_id=row.pk,
-            object_name=row.slug,
-            before={"zone": before},
-            after={"zone": zone.slug},
-        )
-        return row
-
-
 def tenant_set_state(*, tenant: Tenant, state: str, actor: Actor) -> Tenant:
     """Suspend a tenant (its members may only read, nothing new is placed) or make it active again.
 
@@ -213,6 +156,7 @@ def tenant_set_state(*, tenant: Tenant, state: str, actor: Actor) -> Tenant:
             before={"state": before},
             after={"state": state},
         )
+        access_changed(row)
         deployments_wake(tenant_id=row.pk)
         return row
 

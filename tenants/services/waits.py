@@ -10,10 +10,11 @@ from uuid import UUID
 from django.db.models import F, Sum
 
 from infra.models import NodePool, Reservation
+from infra.shares import percent_mib
 from portal.kernel.clock import utcnow
 from tenants.asks import Ask
 from tenants.models import GPUQuota, ModelDeployment, WaitSpan
-from tenants.selectors.quota import observed_unreserved
+from tenants.selectors.quota import quota_taken
 from tenants.waiting import QUOTA_EXCEEDED
 
 LOOKED_AT = 20
@@ -74,7 +75,7 @@ def _facts(tenant_id: UUID, asks: Iterable[Ask]) -> dict[str, dict[str, Any]]:
         gpu_type = pool.gpu_type if pool else None
         memory = ask.memory_mib
         if ask.memory_percent:
-            memory = -(-gpu_type.memory_mib * ask.memory_percent // 100) if gpu_type else 0
+            memory = percent_mib(gpu_type.memory_mib, ask.memory_percent) if gpu_type else 0
         owner = None
         if ask.reason == QUOTA_EXCEEDED and gpu_type is not None:
             if gpu_type.pk not in owners:
@@ -95,7 +96,8 @@ def _facts(tenant_id: UUID, asks: Iterable[Ask]) -> dict[str, dict[str, Any]]:
 def unused_guarantee_owner(gpu_type_id: UUID, asking: UUID) -> UUID | None:
     """Whose guarantee on the type is used least, in cards; None where every other tenant uses all of its own.
 
-    Within a system scope. What tenants hold without a reservation counts as used.
+    Within a system scope. What tenants hold without a reservation, or was handed over to
+    a namespace of theirs, counts as used.
     """
     reserved = dict(
         Reservation.objects.filter(gpu_type_id=gpu_type_id, released_at__isnull=True)
@@ -103,6 +105,7 @@ def unused_guarantee_owner(gpu_type_id: UUID, asking: UUID) -> UUID | None:
         .annotate(total=Sum("share"))
     )
     rows = GPUQuota.objects.filter(gpu_type_id=gpu_type_id, guaranteed__gt=0).exclude(tenant_id=asking)
+    guarantees = dict(rows.values_list("tenant_id", "guaranteed"))
     unused = [
         (guaranteed - (reserved.get(tenant_id) or 0), tenant_id)
         for tenant_id, guaranteed in rows.order_by(F("guaranteed").desc(), "tenant_id").values_list(
@@ -113,7 +116,7 @@ def unused_guarantee_owner(gpu_type_id: UUID, asking: UUID) -> UUID | None:
     for unreserved, tenant_id in sorted((one for one in unused if one[0] > 0), key=lambda one: -one[0])[:LOOKED_AT]:
         if best is not None and best[0] >= unreserved:
             break
-        left = unreserved - observed_unreserved(tenant_id).total(gpu_type_id)
+        left = guarantees[tenant_id] - quota_taken(tenant_id).total(gpu_type_id)
         if left > 0 and (best is None or left > best[0]):
             best = (left, tenant_id)
     return best[1] if best else None

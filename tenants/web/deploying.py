@@ -19,7 +19,7 @@ from tenants.services.deployments import deployment_apply, deployment_etag
 from tenants.services.manifests import manifest_accept
 from tenants.services.previews import Preview, deployment_preview
 from tenants.stored import manifest_of
-from tenants.web.drafts import Draft, as_fields, as_text, draft_of, new_draft, read_draft
+from tenants.web.drafts import TEXT, Draft, as_fields, as_text, draft_of, new_draft, read_draft
 from tenants.web.pages import TeamRequest, team_page, team_render
 
 
@@ -64,7 +64,12 @@ def _posted(request: TeamRequest, existing: ModelDeployment | None) -> HttpRespo
         draft = _read(request, editing)
         if action in ("yaml", "form"):
             fixed = existing is not None
-            draft = as_text(draft) if action == "yaml" else as_fields(draft, request.tenant, fixed_name=fixed)
+            if action == "form":
+                draft = as_fields(draft, request.tenant, fixed_name=fixed)
+            elif draft.untouched and not fixed:
+                draft = new_draft(request.tenant, TEXT)
+            else:
+                draft = as_text(draft)
             return _page(request, draft, existing)
     source = draft.source
     if source is None:

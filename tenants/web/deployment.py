@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -129,11 +130,15 @@ def delete(request: TeamRequest, name: str) -> HttpResponse:
                 return HttpResponseRedirect(address, status=303)
 
     def context() -> dict[str, Any]:
-        detail = deployment_detail(tenant=request.tenant, name=name, events=0)
+        replicas = replica_lines(deployment_detail(tenant=request.tenant, name=name, events=0).replicas)
+        held: Counter[str] = Counter()
+        for replica in replicas:
+            held[replica.cluster] += replica.millionths
         return {
             "deployment": found,
             "form": form,
-            "replicas": replica_lines(detail.replicas),
+            "replicas": replicas,
+            "held": sorted(held.items()),
             "submission_field": FIELD,
             "submission": token_of(request) if request.method == "POST" else new_token(),
         }

@@ -11,9 +11,10 @@ from portal.kernel.problems import Problem
 from tenants.manifest import Manifest, ManifestInvalid, parse_manifest, to_yaml
 from tenants.manifest.loading import MAX_BYTES
 from tenants.models import GPUQuota, Tenant
+from tenants.selectors.profiles import profiles_offered
 from tenants.services.manifests import ManifestSource, manifest_accept
 from tenants.web.forms import DeployForm, products_of, values_of
-from tenants.web.simple_manifest import field_of, manifest_data, wish_of
+from tenants.web.simple_manifest import Wish, field_of, manifest_data, wish_of
 
 FORM, TEXT = "form", "yaml"
 STARTER = """\
@@ -65,6 +66,11 @@ class Draft:
             self.faults += problem.errors or [{"pointer": "", "detail": problem.detail}]
 
     @property
+    def untouched(self) -> bool:
+        """A form in which neither a name nor a model stands yet."""
+        return self.mode == FORM and not (self.form.data.get("name") or self.form.data.get("model"))
+
+    @property
     def sentences(self) -> list[str]:
         """All that is wrong, one sentence each, for the place where there are no fields."""
         if self.mode == TEXT:
@@ -84,7 +90,10 @@ def deploy_form(tenant: Tenant, data: QueryDict | None = None, *, initial: dict[
     """The form with the kinds of cards that the tenant may hold. Inside an open scope."""
     quotas = GPUQuota.objects.filter(tenant=tenant, limit__gt=0).select_related("gpu_type").order_by("gpu_type__slug")
     products = products_of([quota.gpu_type for quota in quotas])
-    return DeployForm(data, products=products, cost_code=tenant.cost_code, initial=initial, fixed_name=fixed_name)
+    return DeployForm(
+        data, products=products, cost_code=tenant.cost_code, initial=initial, fixed_name=fixed_name,
+        profiles=profiles_offered([quota.gpu_type_id for quota in quotas]), free_shares=tenant.free_shares,
+    )  # fmt: skip
 
 
 def new_draft(tenant: Tenant, mode: str) -> Draft:
@@ -96,7 +105,7 @@ def draft_of(tenant: Tenant, manifest: Manifest, text: str, mode: str = "") -> D
     """That of a deployment: as fields where they hold all of it, else (or on demand) as text."""
     wish = wish_of(manifest)
     form = deploy_form(tenant, initial=values_of(wish) if wish else None, fixed_name=True)
-    shown = wish is not None and _offered(form, wish.product) and mode != TEXT
+    shown = wish is not None and _offered(form, wish) and mode != TEXT
     return Draft(FORM if shown else TEXT, form, text or to_yaml(manifest))
 
 
@@ -153,12 +162,17 @@ def as_fields(draft: Draft, tenant: Tenant, *, fixed_name: bool) -> Draft:
         if not draft.faults:
             draft.faults += [one.as_json() for one in error.errors]
         return draft
-    if wish is None or not _offered(draft.form, wish.product):
+    if wish is None or not _offered(draft.form, wish):
         sentence = "This manifest says more than the form has fields for. Edit it here."
         draft.faults.append({"pointer": "", "detail": sentence})
         return draft
     return Draft(FORM, deploy_form(tenant, initial=values_of(wish), fixed_name=fixed_name), draft.text)
 
 
-def _offered(form: DeployForm, product: str) -> bool:
-    return product in [value for value, _ in form.fields["product"].choices]  # type: ignore[attr-defined]
+def _offered(form: DeployForm, wish: Wish) -> bool:
+    """Whether the form's choices hold what the wish says."""
+    shown = values_of(wish)
+    return all(
+        shown[name] in [value for value, _ in form.fields[name].choices]  # type: ignore[attr-defined]
+        for name in ("product", "share")
+    )

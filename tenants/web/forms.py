@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django import forms
 
 from infra.models import GPUType
+from infra.shares import PARTS
 from portal.kernel.forms import PortalForm
-from tenants.manifest.members import NAMED_PARTS
 from tenants.manifest.parsing import MAX_REPLICAS
 from tenants.models import Member
 from tenants.selectors.deployments import PHASES
 from tenants.web.simple_manifest import Wish
 
 DEFAULT_IMAGE = "vllm/vllm-openai:v0.23.0"
-SHARES = [("", "whole cards"), *((name, f"a {name} of a card ({percent} %)") for name, percent in NAMED_PARTS.items())]
+OWN = "own"
+"""The choice of a share with figures of its own: no profile is called so."""
+SHARES = [("", "whole cards"), *((part.name, part.words) for part in PARTS.values())]
 MAX_CARDS = 64
 AUDITED = ("deployment", "member", "quota", "tenant", "api_token")
 
@@ -35,6 +38,13 @@ class DeployForm(PortalForm):
     replicas = forms.IntegerField(min_value=0, max_value=MAX_REPLICAS, initial=1)
     cards = forms.IntegerField(min_value=1, max_value=MAX_CARDS, initial=1, label="Cards per replica")
     share = forms.ChoiceField(choices=SHARES, required=False, label="Of each card")
+    share_memory = forms.CharField(
+        required=False, max_length=32, label="Memory of each share", help_text="Of one card, such as 20Gi or 25%."
+    )
+    share_cores = forms.IntegerField(
+        required=False, min_value=1, max_value=100, label="Cores of each share",
+        help_text="Percent of one card. Empty: as much as of its memory.",
+    )  # fmt: skip
     product = forms.ChoiceField(required=False, label="GPU type", help_text="Those that your team has a quota for.")
     memory_gib = forms.IntegerField(
         required=False, min_value=1, max_value=99_999, label="Least memory of a card",
@@ -44,8 +54,14 @@ class DeployForm(PortalForm):
     engine = forms.CharField(max_length=63, initial="engine", widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, products: list[tuple[str, str]], cost_code: str = "", fixed_name: bool = False,
-                 **kwargs: Any) -> None:  # fmt: skip
+                 profiles: Sequence[str] = (), free_shares: bool = False, **kwargs: Any) -> None:  # fmt: skip
         super().__init__(*args, **kwargs)
+        share = self.fields["share"]
+        assert isinstance(share, forms.ChoiceField)
+        own = [(OWN, "memory and cores of its own")] if free_shares else []
+        share.choices = [*SHARES, *((name, f"MIG slices {name}") for name in profiles), *own]
+        if not free_shares:
+            del self.fields["share_memory"], self.fields["share_cores"]
         product = self.fields["product"]
         assert isinstance(product, forms.ChoiceField)
         product.choices = [("", "any that fits"), *products]
@@ -55,9 +71,21 @@ class DeployForm(PortalForm):
             self.fields["name"].widget.attrs["readonly"] = True
             self.fields["name"].help_text = "A deployment keeps its name."
 
+    def clean(self) -> dict[str, Any]:
+        """Figures go with a share of its own, and that with figures."""
+        data = super().clean() or self.cleaned_data
+        own = data.get("share") == OWN
+        if own and not data.get("share_memory") and "share_memory" not in self.errors:
+            self.add_error("share_memory", "State the memory of each share, such as 20Gi or 25%.")
+        for name in () if own else ("share_memory", "share_cores"):
+            if data.get(name):
+                self.add_error(name, "Choose memory and cores of its own above, or leave this empty.")
+        return data
+
     def wish(self) -> Wish:
         """The fields of a valid form."""
         data = self.cleaned_data
+        own = data["share"] == OWN
         lines = [line.strip() for line in data["args"].splitlines()]
         return Wish(
             name=data["name"],
@@ -66,7 +94,9 @@ class DeployForm(PortalForm):
             args=tuple(line for line in lines if line),
             replicas=data["replicas"],
             cards=data["cards"],
-            share=data["share"],
+            share="" if own else data["share"],
+            share_memory=data["share_memory"] if own else "",
+            share_cores=data["share_cores"] if own else None,
             product=data["product"],
             memory_gib=data["memory_gib"],
             cost_code=data["cost_code"],
@@ -78,7 +108,8 @@ def values_of(wish: Wish) -> dict[str, Any]:
     """What the form shows for a wish."""
     return {
         "name": wish.name, "model": wish.model, "image": wish.image, "args": "\n".join(wish.args),
-        "replicas": wish.replicas, "cards": wish.cards, "share": wish.share, "product": wish.product,
+        "replicas": wish.replicas, "cards": wish.cards, "share": OWN if wish.share_memory else wish.share,
+        "share_memory": wish.share_memory, "share_cores": wish.share_cores, "product": wish.product,
         "memory_gib": wish.memory_gib, "cost_code": wish.cost_code,
         "engine": wish.engine,
     }  # fmt: skip

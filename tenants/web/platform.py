@@ -22,16 +22,29 @@ from tenants.models import Member, ModelDeployment, Tenant, TenantNamespace, Zon
 from tenants.selectors.members import members_of
 from tenants.selectors.quota import quota_lines
 from tenants.services.members import member_set
+from tenants.services.profile_quotas import quota_profiles_set
 from tenants.services.quotas import quota_set
+from tenants.services.rules import tenant_rules_set
+from tenants.services.sharing import tenant_sharing_set
 from tenants.services.tenants import (
     tenant_create,
     tenant_set_state,
-    tenant_set_zone,
     tenant_update,
-    zone_create,
 )
+from tenants.services.zones import tenant_set_zone, zone_create
 from tenants.web.forms import MemberForm
-from tenants.web.platform_forms import ClaimForm, MoveForm, QuotaForm, TenantChangeForm, TenantForm, ZoneForm
+from tenants.web.parts import parts_context
+from tenants.web.platform_forms import (
+    ClaimForm,
+    MoveForm,
+    ProfilesForm,
+    QuotaForm,
+    SharingForm,
+    TenantChangeForm,
+    TenantForm,
+    ZoneForm,
+)
+from tenants.web.zone_forms import RulesForm
 
 REASON = "platform pages: tenants"
 
@@ -135,8 +148,10 @@ def _tenant_page(request: HttpRequest, row: Tenant, status: int = 200, **more: A
             "deployments": ModelDeployment.objects.filter(tenant=row, deleted_at__isnull=True).count(),
             "described": TenantChangeForm(initial=described),
             "move": MoveForm(initial={"zone": row.zone.slug}),
+            "rules_form": RulesForm.of(row),
             "quota_form": QuotaForm(),
             "member_form": MemberForm(initial={"role": Member.Role.OWNER}),
+            **parts_context(row),
             "may_change": _actor(request).is_platform(PLATFORM_ADMIN),
             **more,
         }
@@ -178,6 +193,22 @@ def move(request: HttpRequest, slug: str) -> HttpResponse:
 
 @require_POST
 @platform_page(PLATFORM_ADMIN)
+def set_rules(request: HttpRequest, slug: str) -> HttpResponse:
+    """Which images it may run, and whether code of models' repositories."""
+    row, form = _tenant(slug), RulesForm(request.POST)
+    if form.is_valid():
+        try:
+            done = tenant_rules_set(tenant=row, **form.rules(), actor=_actor(request))
+        except Problem as problem:
+            form.add_problem(problem)
+        else:
+            (messages.warning if done.broken else messages.success)(request, done.sentence)
+            return _to("platform-tenant", slug)
+    return _tenant_page(request, row, 422, rules_form=form)
+
+
+@require_POST
+@platform_page(PLATFORM_ADMIN)
 def set_state(request: HttpRequest, slug: str) -> HttpResponse:
     """Suspend, or make active."""
     tenant_set_state(tenant=_tenant(slug), state=request.POST.get("state", ""), actor=_actor(request))
@@ -204,6 +235,39 @@ def set_quota(request: HttpRequest, slug: str) -> HttpResponse:
             messages.success(request, done.sentence)
             return _to("platform-tenant", slug)
     return _tenant_page(request, row, 422, quota_form=form)
+
+
+@require_POST
+@platform_page(PLATFORM_ADMIN)
+def set_sharing(request: HttpRequest, slug: str) -> HttpResponse:
+    """Which shares of cards it may ask for, and more limits of its namespaces."""
+    row, form = _tenant(slug), SharingForm(request.POST)
+    if form.is_valid():
+        try:
+            tenant_sharing_set(tenant=row, **form.cleaned_data, actor=_actor(request))
+        except Problem as problem:
+            form.add_problem(problem)
+        else:
+            messages.success(request, "Stored.")
+            return _to("platform-tenant", slug)
+    return _tenant_page(request, row, 422, sharing_form=form)
+
+
+@require_POST
+@platform_page(PLATFORM_ADMIN)
+def set_profiles(request: HttpRequest, slug: str) -> HttpResponse:
+    """MIG slices by profile of one GPU type."""
+    row, form = _tenant(slug), ProfilesForm(request.POST)
+    if form.is_valid():
+        try:
+            quota = quota_profiles_set(tenant=row, **form.cleaned_data, actor=_actor(request))
+        except Problem as problem:
+            form.add_problem(problem)
+        else:
+            said = ", ".join(f"{count} of {profile}" for profile, count in quota.profiles.items())
+            messages.success(request, f"MIG slices of {quota.gpu_type.slug}: {said or 'limited by cards alone'}.")
+            return _to("platform-tenant", slug)
+    return _tenant_page(request, row, 422, profiles_form=form)
 
 
 @require_POST

@@ -30,6 +30,8 @@ _FIELDS = (
     (f"{_ENGINE}/template/spec/containers/0/image", "image"),
     (f"{_ENGINE}/template/spec/containers/0/args", "args"),
     (f"{_ENGINE}/nodeSelector/devices/0/count", "cards"),
+    (f"{_ENGINE}/nodeSelector/devices/0/share/memory", "share_memory"),
+    (f"{_ENGINE}/nodeSelector/devices/0/share/cores", "share_cores"),
     (f"{_ENGINE}/nodeSelector/devices/0/share", "share"),
     (f"{_ENGINE}/nodeSelector/devices/0/selectors", "memory_gib"),
 )
@@ -42,7 +44,10 @@ class Wish:
     Attributes:
         model: becomes the first argument ``--model=…``; empty: no such argument.
         cards: cards (or shares of a card) for each replica.
-        share: a named part of a card (``half``, ``quarter``, …); empty: whole cards.
+        share: a named part of a card (``half``, ``quarter``, …) or a MIG profile; empty: whole cards, or a share with
+            figures of its own.
+        share_memory: memory of such a share, as a quantity or a percentage; empty: none.
+        share_cores: its cores in percent; None: the memory's percentage.
         product: the driver's name of the kind of card; empty: any.
         memory_gib: the least memory of a card in GiB; None: any.
         engine: the engine's name, kept when a manifest is edited: another name would make its objects anew.
@@ -55,6 +60,8 @@ class Wish:
     replicas: int = 1
     cards: int = 1
     share: str = ""
+    share_memory: str = ""
+    share_cores: int | None = None
     product: str = ""
     memory_gib: int | None = None
     cost_code: str = ""
@@ -75,6 +82,10 @@ def manifest_data(wish: Wish) -> dict[str, Any]:
     }
     if wish.share:
         device["share"] = {"profile": wish.share}
+    elif wish.share_memory:
+        device["share"] = {"memory": wish.share_memory}
+        if wish.share_cores is not None:
+            device["share"]["cores"] = wish.share_cores
     container: dict[str, Any] = {"name": "engine", "image": wish.image}
     arguments = [f"{MODEL_ARGUMENT}{wish.model}"] if wish.model else []
     if arguments or wish.args:
@@ -115,6 +126,8 @@ def wish_of(manifest: Manifest) -> Wish | None:
         replicas=manifest.replicas,
         cards=device.count,
         share=device.share.profile if device.share else "",
+        share_memory=device.share.memory if device.share else "",
+        share_cores=device.share.cores if device.share else None,
         product=product,
         memory_gib=memory,
         cost_code=manifest.cost_code,

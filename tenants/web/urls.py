@@ -2,7 +2,22 @@
 
 from django.urls import path
 
-from tenants.web import audit, changes, deploying, deployment, home, listing, mappings, members, platform, quota
+from tenants.web import (
+    audit,
+    changes,
+    clusters,
+    deploying,
+    deployment,
+    home,
+    listing,
+    mappings,
+    members,
+    platform,
+    queueing,
+    quota,
+    quota_requests,
+    zones,
+)
 
 app_name = "tenants"
 urlpatterns = [
@@ -18,19 +33,56 @@ urlpatterns = [
     path("t/<slug:tenant>/deployments/<slug:name>/scale", changes.scale, name="deployment-scale"),
     path("t/<slug:tenant>/deployments/<slug:name>/image", changes.image, name="deployment-image"),
     path("t/<slug:tenant>/deployments/<slug:name>/delete", deployment.delete, name="deployment-delete"),
+    path("t/<slug:tenant>/clusters/", clusters.clusters, name="clusters"),
+    path("t/<slug:tenant>/clusters/<slug:cluster>/", clusters.cluster, name="tenant-cluster"),
+    path("t/<slug:tenant>/clusters/<slug:cluster>/do/<slug:action>", clusters.act, name="tenant-cluster-act"),
+    path("t/<slug:tenant>/clusters/<slug:cluster>/upgrade", clusters.upgrade, name="tenant-cluster-upgrade"),
+    path("t/<slug:tenant>/clusters/<slug:cluster>/delete", clusters.delete, name="tenant-cluster-delete"),
+    path("t/<slug:tenant>/clusters/<slug:cluster>/kubeconfig", clusters.kubeconfig, name="tenant-cluster-kubeconfig"),
+    path("t/<slug:tenant>/clusters/<slug:cluster>/robots", clusters.robots, name="robots"),
+    path("t/<slug:tenant>/clusters/<slug:cluster>/robots/<slug:robot>/token", clusters.token, name="robot-token"),
+    path(
+        "t/<slug:tenant>/clusters/<slug:cluster>/robots/<slug:robot>/remove",
+        clusters.remove_robot,
+        name="robot-remove",
+    ),
     path("t/<slug:tenant>/quota/", quota.quota, name="quota"),
+    path("t/<slug:tenant>/quota/move", quota.move, name="quota-move"),
+    path("t/<slug:tenant>/quota/requests/", quota_requests.requests, name="quota-requests"),
+    path("t/<slug:tenant>/quota/requests/<uuid:request_id>/", quota_requests.quota_request, name="quota-request"),
+    path("t/<slug:tenant>/quota/requests/<uuid:request_id>/change", quota_requests.change, name="quota-request-change"),
+    path(
+        "t/<slug:tenant>/quota/requests/<uuid:request_id>/comment", quota_requests.comment, name="quota-request-comment"
+    ),
+    path("t/<slug:tenant>/quota/requests/<uuid:request_id>/<slug:act>", quota_requests.act, name="quota-request-act"),
     path("t/<slug:tenant>/members/", members.members, name="members"),
     path("t/<slug:tenant>/members/<str:username>/remove", members.member_remove_view, name="member-remove"),
     path("t/<slug:tenant>/audit/", audit.audit, name="audit"),
+    path("platform/tenant-clusters/", clusters.platform_clusters, name="platform-clusters"),
     path("platform/tenants/", platform.tenants, name="platform-tenants"),
     path("platform/tenants/create", platform.create, name="platform-tenant-create"),
+    path("platform/zones/", zones.zones, name="platform-zones"),
     path("platform/zones/create", platform.create_zone, name="platform-zone-create"),
+    path("platform/zones/keep", zones.keep, name="platform-zone-keep"),
+    path("platform/zones/<slug:slug>/rename", zones.rename, name="platform-zone-rename"),
+    path("platform/zones/<slug:slug>/delete", zones.delete, name="platform-zone-delete"),
     path("platform/tenants/<slug:slug>/", platform.tenant, name="platform-tenant"),
     path("platform/tenants/<slug:slug>/change", platform.change, name="platform-tenant-change"),
     path("platform/tenants/<slug:slug>/move", platform.move, name="platform-tenant-move"),
+    path("platform/tenants/<slug:slug>/rules", platform.set_rules, name="platform-tenant-rules"),
     path("platform/tenants/<slug:slug>/state", platform.set_state, name="platform-tenant-state"),
     path("platform/tenants/<slug:slug>/quota", platform.set_quota, name="platform-tenant-quota"),
+    path("platform/tenants/<slug:slug>/sharing", platform.set_sharing, name="platform-tenant-sharing"),
+    path("platform/tenants/<slug:slug>/profiles", platform.set_profiles, name="platform-tenant-profiles"),
     path("platform/tenants/<slug:slug>/members", platform.add_member, name="platform-tenant-member"),
+    path("platform/quotas/", quota_requests.capacity, name="platform-quotas"),
+    path("platform/quotas/requests/", quota_requests.inbox, name="platform-quota-requests"),
+    path("platform/quotas/requests/<uuid:request_id>/", quota_requests.platform_request, name="platform-quota-request"),
+    path(
+        "platform/quotas/requests/<uuid:request_id>/decide", quota_requests.decide, name="platform-quota-request-decide"
+    ),
+    path("platform/kueue/", queueing.queueing, name="queueing"),
+    path("platform/kueue/<slug:slug>/switch", queueing.switch, name="queueing-switch"),
     path("platform/groups/", mappings.mappings, name="mappings"),
     path("platform/groups/<uuid:mapping_id>/remove", mappings.remove, name="mapping-remove"),
     path("platform/namespaces/", platform.namespaces, name="namespaces"),

@@ -31,6 +31,7 @@ from tests.bench.planes import CARDS, bench_planes
 DEPLOYMENTS, WORKERS, CLUSTERS = 1000, 4, 2
 REACH = 1.5
 PATIENCE = 1200.0
+WATCHER_TICK = 5.0
 YARDSTICK = "t-yardstick"
 
 
@@ -83,7 +84,7 @@ def main() -> None:
         from tests.support.tenants import TESTER
         from tests.unit.tenants.manifests import manifest_data
 
-        with estate(planes, *planes, clear=False) as made:
+        with estate(planes, *planes, clear=False, tick=WATCHER_TICK) as made:
             made.quota("h100", given.deployments)
             deployment_apply(tenant=made.tenant, manifest=manifest_data("warm"), actor=TESTER)
             made.until(lambda: made.ready("warm"), "a first deployment")

@@ -29,7 +29,7 @@ def store(zone: UUID, tenant: UUID) -> int:
     from infra.models import Cluster, GPUType, Node, NodePool, Reservation, Site
     from portal.kernel.ids import uuid7
     from portal.kernel.scoping import system_scope
-    from tests.support.fleet import SEEN
+    from tests.support.fleet import ISOLATION, ISOLATION_SAID, SEEN
 
     types = {
         name: GPUType.objects.create(
@@ -46,6 +46,7 @@ def store(zone: UUID, tenant: UUID) -> int:
         cluster = Cluster(
             slug=shape.name, name=shape.name, site=sites[shape.site], mode="manage", api_server="https://127.0.0.1:1",
             kubeconfig_ciphertext=b"none", identity=shape.name, labels=dict(shape.labels),
+            isolation=ISOLATION, isolation_said=ISOLATION_SAID,
         )  # fmt: skip
         clusters.append(cluster)
         for group in shape.pools:

@@ -66,6 +66,12 @@ def connect(admin: Person, cluster: ServedCluster, kubeconfig: Path | None = Non
     }  # fmt: skip
     admin.send(form_with(admin, "Connect"), values, "Connect")
     assert page.url.endswith(f"/platform/clusters/{cluster.name}/")
+    page = admin.go(f"/platform/clusters/{cluster.name}/isolation")
+    said = {
+        "Piece": "network-policies", "What you say": "declared",
+        "What was tried, or why it is accepted": "Its pods stand in for real ones and have no network.",
+    }  # fmt: skip
+    admin.send(page.locator("form.card[action$='/isolation/say']"), said, "Store")
 
 
 def await_nodes(admin: Person, name: str) -> None:

@@ -100,7 +100,10 @@ def heartbeats(instance: Instance) -> int:
 def test_the_life_of_an_installation(instance: Instance) -> None:
     up = Up(instance.data)
     up.until("is ready after")
-    assert readiness(instance) == {"status": "ok", "database": "ok", "broker": "ok"}
+    told = readiness(instance)
+    assert (told["status"], told["database"], told["broker"]) == ("ok", "ok", "ok")
+    alive = ("worker", "beat", "tasks", "watcher")
+    eventually(lambda: all(readiness(instance)[part] == "ok" for part in alive), "a part gives no sign of life")
     eventually(lambda: heartbeats(instance) > 0, "clock, broker and worker do not reach the database")
     database_pid = instance.postgres.pid()
     children = processes(instance)

@@ -17,8 +17,9 @@ from infra.models import Cluster
 from tests.cluster.backends import Backend, RealBackend, SimulatorBackend
 from tests.support.controlplane import ControlPlanes, real_planes
 from tests.support.simulator import SimulatorProcess, simulated_fleet
+from tests.support.standin import standin, tenant_servers
 
-__all__ = ["real_planes", "simulated_fleet"]  # fixtures, found by their names
+__all__ = ["real_planes", "simulated_fleet", "standin", "tenant_servers"]  # fixtures, found by their names
 
 REAL = pytest.param("real", marks=pytest.mark.cluster)
 

@@ -21,6 +21,7 @@ from tenants.services.deployments import (
     deployment_scale,
     deployment_set_image,
 )
+from tenants.services.sharing import tenant_sharing_set
 from tests.cluster.conftest import REAL
 from tests.support.estate import ADMIN, Estate, Fleet, estate, work
 from tests.support.simulator import SimulatorProcess
@@ -334,6 +335,8 @@ def shared(simulated_fleet: SimulatorProcess) -> Iterator[Estate]:
 
 
 def test_shares_are_pinned_to_their_card(shared: Estate) -> None:
+    tenant_sharing_set(tenant=shared.tenant, free_shares=True, actor=ADMIN)
+    shared.tenant.refresh_from_db()
     deployment_apply(
         tenant=shared.tenant,
         manifest=manifest_data(share={"memory": "20Gi", "cores": 25}, replicas=3),

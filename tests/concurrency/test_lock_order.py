@@ -26,7 +26,7 @@ from tenants.reconcilers import namespace as namespace_reconciler
 from tenants.services import placing, replicas
 from tenants.services.allotments import allotment_require, quota_locked
 from tenants.services.deployments import deployment_apply
-from tenants.services.tenants import tenant_set_zone
+from tenants.services.zones import tenant_set_zone
 from tests.support.fleet import make_cluster, make_node, make_pool, make_type
 from tests.support.tenants import CARD, TESTER, give_quota, make_tenant
 from tests.support.threads import at_once
@@ -99,12 +99,12 @@ def test_a_namespace_is_confirmed_while_something_is_placed(
     monkeypatch.setattr(namespace_reconciler, "inventory_apply", lambda **_: ApplyReport())
     holds, loaded = threading.Event(), threading.Event()
 
-    def enforced(wanted: Any) -> bool:
+    def enforced(wanted: Any) -> tuple[bool, str]:
         loaded.set()
         assert holds.wait(20)
-        return True
+        return True, ""
 
-    monkeypatch.setattr(namespace_reconciler, "_quota_is_enforced", enforced)
+    monkeypatch.setattr(namespace_reconciler, "_quota_seen", enforced)
     with system_scope("test"):
         row = TenantNamespace.objects.get()
 
@@ -162,7 +162,7 @@ def test_replicas_of_deployments_that_wait_end_at_once(tenant: Tenant, monkeypat
     no_failures([lambda one=one: end(one) for one in ending])
 
 
-def test_a_tenant_is_not_moved_to_another_zone_while_something_is_placed(
+def test_a_tenant_is_moved_only_after_what_is_being_placed_and_takes_it_along(
     tenant: Tenant, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else its reservation would stand for a zone that the tenant is not in, and its card be shared across zones."""
@@ -191,7 +191,8 @@ def test_a_tenant_is_not_moved_to_another_zone_while_something_is_placed(
     no_failures([lambda: placed(tenant, "second", "nvidia-h100"), move])
     held = Reservation.objects.get(released_at__isnull=True)
     tenant.refresh_from_db()
-    assert refused
+    assert not refused, "nobody shares its cards, so it takes them along"
+    assert tenant.zone_id == zone.pk
     assert held.zone_id == tenant.zone_id
 
 

@@ -27,7 +27,7 @@ class Person:
 
     def __init__(self, keycloak: Keycloak, username: str) -> None:
         self.keycloak, self.username = keycloak, username
-        self.client, self.browser = Client(), Browser()
+        self.client, self.browser = Client(), Browser(keycloak.ca_file)
 
     def sign_in(self, next_url: str = "/", **query: str) -> Any:
         """Through the real pages; the portal's answer to the callback."""

@@ -107,6 +107,13 @@ def take_clone() -> Clone:
 
 
 @contextmanager
+def migrated_template() -> Generator[str]:
+    """The address of the migrated template, for whoever reads from it; nobody clones it meanwhile."""
+    with _administrator() as connection, _locked("template"):
+        yield SERVER.url(_template(connection), SUPERUSER)
+
+
+@contextmanager
 def _administrator() -> Generator[psycopg.Connection[tuple[object, ...]]]:
     SERVER.ensure_running()
     with psycopg.connect(SERVER.url("postgres", SUPERUSER), autocommit=True) as connection:

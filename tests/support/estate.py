@@ -16,7 +16,9 @@ from django.db.models.functions import Now
 from infra.kube.client import KubeClient
 from infra.kube.errors import NotFound
 from infra.models import Cluster, GPUType, Node, Site
+from infra.selectors.isolation import cluster_lacks
 from infra.services.clusters import cluster_connect
+from infra.services.isolation import isolation_say
 from infra.watcher.process import Watcher
 from portal.kernel.actors import PLATFORM_ADMIN, Actor
 from portal.kernel.models import WorkItem
@@ -27,7 +29,7 @@ from tests.support.served import ServedCluster
 from tests.support.tenants import give_quota, make_tenant
 
 ADMIN = Actor(kind="user", name="platform-admin", platform_role=PLATFORM_ADMIN)
-KINDS = ("deployment", "replica", "namespace")
+KINDS = ("deployment", "replica", "namespace", "isolation")
 PATIENCE = 60.0
 Fleet = Mapping[str, ServedCluster]
 """Running clusters by name: a simulator's, or real control planes."""
@@ -90,9 +92,11 @@ class Estate:
         return row.phase == "Ready" and row.observed_generation == row.generation
 
 
-def work() -> None:
+def work(*kinds: str) -> None:
     """Run what is due, and what only waits for its next look (tests don't wait for a back-off)."""
-    items = WorkItem.objects.filter(kind__in=KINDS, next_attempt_at__isnull=False).exclude(lease_until__gt=Now())
+    items = WorkItem.objects.filter(kind__in=kinds or KINDS, next_attempt_at__isnull=False).exclude(
+        lease_until__gt=Now()
+    )
     for pk, kind in items.order_by("next_attempt_at", "id").values_list("pk", "kind"):
         if kind != "deployment":
             WorkItem.objects.filter(pk=pk).update(next_attempt_at=WorkItem.objects.get(pk=pk).marked_at)
@@ -100,10 +104,10 @@ def work() -> None:
 
 
 @contextmanager
-def estate(fleet: Fleet, *names: str, clear: bool = True) -> Iterator[Estate]:
+def estate(fleet: Fleet, *names: str, clear: bool = True, tick: float = 0.2) -> Iterator[Estate]:
     """Connect these clusters in manage mode, watch them, and wait until their nodes are known.
 
-    ``clear``: delete the tenant's namespaces at the end.
+    ``clear``: delete the tenant's namespaces at the end. ``tick``: seconds between the watcher's looks at its leases.
     """
     sites = []
     made = Estate(fleet, make_tenant(sites=()))
@@ -115,7 +119,7 @@ def estate(fleet: Fleet, *names: str, clear: bool = True) -> Iterator[Estate]:
         )
         made.tenant.site_rows.create(site=site)
     stop = threading.Event()
-    watcher = Watcher(name="test", committers=1, tick=0.2)
+    watcher = Watcher(name="test", committers=1, tick=tick)
 
     def watch() -> None:
         try:
@@ -133,6 +137,7 @@ def estate(fleet: Fleet, *names: str, clear: bool = True) -> Iterator[Estate]:
         ):
             assert time.monotonic() < end, "the nodes were not seen"
             time.sleep(0.1)
+        _isolated(made)
         yield made
     finally:
         clients = [KubeClient.for_cluster(made.clusters[name]) for name in names]
@@ -142,6 +147,21 @@ def estate(fleet: Fleet, *names: str, clear: bool = True) -> Iterator[Estate]:
             wait_gone(client, "v1", "Namespace", made.tenant.namespace)
         stop.set()
         thread.join(20)
+
+
+def _isolated(made: Estate) -> None:
+    """Wait until each cluster has shown that it keeps tenants apart; of its network somebody must say so."""
+    for cluster in made.clusters.values():
+        isolation_say(
+            cluster=cluster, piece="network-policies", how="declared", text="pods of tests have no network", actor=ADMIN
+        )
+    end = time.monotonic() + PATIENCE
+    while lacking := {name: why for name, one in made.clusters.items() if (why := cluster_lacks(one))}:
+        assert time.monotonic() < end, f"not isolated: {lacking}"
+        work("isolation")
+        time.sleep(0.2)
+        for cluster in made.clusters.values():
+            cluster.refresh_from_db()
 
 
 def _clear(client: KubeClient, namespace: str) -> None:

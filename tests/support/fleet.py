@@ -9,17 +9,29 @@ from typing import Any
 from infra.evidence import ContainerEvidence, PodEvidence
 from infra.hami_record import HAMI_ALLOCATED, HAMI_PHASE
 from infra.holdings import dump_holds, held_by
+from infra.isolation import Piece
 from infra.models import Cluster, Device, GPUType, Node, NodePool, PodObservation, Site
 from infra.pod_devices import GPU, HAMI_SCHEDULER, ContainerKind
 from infra.pod_reading import dump_evidence
 from infra.quantity import parse_quantity
 
+ISOLATION = {
+    "pieces": {
+        piece.value: {"state": "yes", "sentence": "as tests have it"} for piece in Piece if piece is not Piece.NETWORK
+    }
+}
+"""What a cluster tells that has all that keeps tenants apart; and what a platform-admin says of its network."""
+ISOLATION_SAID = {
+    "declared": {Piece.NETWORK.value: {"text": "tried by hand", "by": "tests", "at": "2026-11-01T00:00:00Z"}}
+}
 SEEN = datetime(2026, 11, 1, tzinfo=UTC)
 
 
 def make_cluster(slug: str = "alpha", *, site: str = "site-a", mode: str = "manage", **values: Any) -> Cluster:
     """A connected cluster of which nothing can be asked."""
     place, _ = Site.objects.get_or_create(slug=site, defaults={"name": site})
+    if mode == "manage":
+        values = {"isolation": ISOLATION, "isolation_said": ISOLATION_SAID} | values
     return Cluster.objects.create(
         slug=slug, name=slug, site=place, mode=mode, api_server="https://127.0.0.1:1", kubeconfig_ciphertext=b"none",
         identity=str(uuid.uuid4()), **values,

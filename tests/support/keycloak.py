@@ -5,6 +5,7 @@
         keycloak.env("http://127.0.0.1:28100")                 # the same for processes (AIF_OIDC_…)
         keycloak.admin.call("GET", "/ai-factory/users")        # its admin REST API
         keycloak.add_to_group("ml-owner", "/ml-team/owners")
+    keycloak.secure()                                      # from now on its issuer is https, of keycloak.ca_pem
 
 The server is one for the run; ``keycloak`` makes the realm anew for each module, so what a test leaves behind (groups,
 disabled people) is gone in the next one.
@@ -28,7 +29,7 @@ import pytest
 import requests
 
 from portal.auth.oidc import provider
-from portal.cli.keycloak import KeycloakServer, distribution, missing
+from portal.cli.keycloak import KeycloakServer, Listener, distribution, missing
 from portal.cli.keycloak_realm import (
     API_AUDIENCE,
     CLI_CLIENT,
@@ -40,6 +41,7 @@ from portal.cli.keycloak_realm import (
     wait_until_ready,
 )
 from tests.support.instance import free_port
+from tests.support.pki import Authority, Pair
 
 CLIENT_SECRET = secrets.token_urlsafe(24)
 PASSWORDS = {person["username"]: f"correct-horse-{person['username']}" for person in demo_users()}
@@ -52,14 +54,28 @@ class Keycloak:
     server: KeycloakServer
     admin: AdminClient
     passwords: dict[str, str] = field(default_factory=lambda: dict(PASSWORDS))
+    ca_pem: str = ""
+    """The authority of its TLS listener, and the file it is in."""
+    ca_file: str = ""
+    secured: bool = False
 
     @property
     def issuer(self) -> str:
         """As in its tokens."""
-        return f"{self.server.url}/realms/{REALM}"
+        return f"{self.server.tls_url if self.secured else self.server.url}/realms/{REALM}"
+
+    def secure(self) -> None:
+        """Let the realm's people come over TLS: so its issuer becomes what API servers take."""
+        assert self.server.tls_url, "this Keycloak was started without TLS"
+        now = self.admin.call("GET", f"/{REALM}")
+        attributes = now.get("attributes", {}) | {"frontendUrl": self.server.tls_url}
+        self.admin.call("PUT", f"/{REALM}", {"realm": REALM, "attributes": attributes})
+        self.secured = True
+        provider.forget()
 
     def make_realm(self, portal_url: str = "http://testserver") -> None:
         """The realm anew, with its people, for a portal at that address."""
+        self.secured = False
         self.admin.make_realm(realm(portal_url=portal_url, client_secret=CLIENT_SECRET, passwords=self.passwords))
         provider.forget()
 
@@ -78,7 +94,7 @@ class Keycloak:
         """The same for this process (pytest-django's ``settings``)."""
         for name, value in self.env().items():
             setattr(settings, name, [value] if name == "AIF_OIDC_CLI_CLIENTS" else value)
-        settings.AIF_OIDC_BACKCHANNEL_URL = self.issuer
+        settings.AIF_OIDC_BACKCHANNEL_URL = f"{self.server.url}/realms/{REALM}"
         settings.OIDC_RP_CLIENT_ID, settings.OIDC_RP_CLIENT_SECRET = CLIENT, CLIENT_SECRET
         provider.forget()
 
@@ -129,8 +145,9 @@ class Keycloak:
 class Browser:
     """The provider's side of a browser: its cookies, its form. The portal's side is Django's test client."""
 
-    def __init__(self) -> None:
+    def __init__(self, ca_file: str = "") -> None:
         self.http = requests.Session()
+        self.http.verify = ca_file or True
 
     def visit(self, address: str, username: str = "", password: str = "") -> tuple[str, str]:
         """Open an address of the provider, fill its form in where it shows one; (where it sends back to, the page)."""
@@ -156,6 +173,14 @@ def back(client: Any, location: str, **headers: str) -> Any:
     return client.get(parts.path, dict(parse_qsl(parts.query, keep_blank_values=True)), **headers)
 
 
+def listener(folder: Path, pair: Pair) -> Listener:
+    """A TLS listener on a free port, its files in ``folder``."""
+    certificate, key = folder / "tls.crt", folder / "tls.key"
+    certificate.write_text(pair.cert)
+    key.write_text(pair.key)
+    return Listener(free_port(), certificate, key)
+
+
 @pytest.fixture(scope="session")
 def keycloak_server() -> Iterator[Keycloak]:
     """The server, ended with the run. AIF_TEST_KEYCLOAK=port,management port,password names one that runs already."""
@@ -167,8 +192,11 @@ def keycloak_server() -> Iterator[Keycloak]:
     if reason := missing():
         pytest.skip(f"Keycloak: {reason}")
     home = distribution()
-    server = KeycloakServer(free_port(), free_port(), secrets.token_urlsafe(16))
     with tempfile.TemporaryDirectory(prefix="aif-keycloak-") as folder, open(Path(folder) / "log", "w+") as log:
+        authority = Authority("keycloak-test-ca")
+        server = KeycloakServer(
+            free_port(), free_port(), secrets.token_urlsafe(16), listener(Path(folder), authority.issue("keycloak"))
+        )
         process = subprocess.Popen(
             server.command(home), env=server.environment(os.environ), stdout=log, stderr=subprocess.STDOUT
         )
@@ -176,7 +204,11 @@ def keycloak_server() -> Iterator[Keycloak]:
             ready = wait_until_ready(server.ready_url, lambda: process.poll() is None, seconds=600)
             log.seek(0)
             assert ready, f"Keycloak does not get ready:\n{log.read()[-3000:]}"
-            yield Keycloak(server, AdminClient(server.url, server.admin_password))
+            (Path(folder) / "ca.crt").write_text(authority.pem)
+            yield Keycloak(
+                server, AdminClient(server.url, server.admin_password), ca_pem=authority.pem,
+                ca_file=str(Path(folder) / "ca.crt"),
+            )  # fmt: skip
         finally:
             process.terminate()
             try:

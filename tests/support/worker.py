@@ -18,6 +18,8 @@ from typing import Any
 
 import django
 
+LOOKED_AT = 8
+
 
 def main() -> None:
     """Work until killed, or serve."""
@@ -45,19 +47,29 @@ def main() -> None:
 
 def work(kinds: list[str], *, once: bool) -> None:
     """Run what is due, again and again."""
+    from django.db.models import Q
+    from django.db.models.functions import Now
+
     from portal.kernel.models import WorkItem
     from portal.kernel.workqueue import run_item
 
     _count_writes()
     while True:
-        due = WorkItem.objects.filter(kind__in=kinds, next_attempt_at__isnull=False)
-        for pk in due.order_by("next_attempt_at", "id").values_list("pk", flat=True):
+        free = Q(lease_until__isnull=True) | Q(lease_until__lt=Now())
+        due = WorkItem.objects.filter(free, kind__in=kinds, next_attempt_at__lte=Now())
+        # A few at a time: another worker takes what is not begun yet.
+        some = list(due.order_by("next_attempt_at", "id").values_list("pk", flat=True)[:LOOKED_AT])
+        for pk in some:
+            if not once:
+                run_item(pk)
+                continue
             before = WorkItem.objects.values_list("lease_token", flat=True).get(pk=pk)
             outcome = run_item(pk)
-            if once and WorkItem.objects.values_list("lease_token", flat=True).get(pk=pk) != before:
+            if WorkItem.objects.values_list("lease_token", flat=True).get(pk=pk) != before:
                 sys.stdout.write(f"outcome {type(outcome).__name__}\n")
                 return
-        time.sleep(0.05)
+        if not some:
+            time.sleep(0.05)
 
 
 def _count_writes() -> None:

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.django_db
 IN_TENANT = [perm for perm in Perm if perm not in PLATFORM_ONLY]
 EXPECTED = {
     Member.Role.OWNER: set(IN_TENANT),
-    Member.Role.DEVELOPER: {Perm.TENANT_READ, Perm.DEPLOYMENT_WRITE, Perm.BILL_READ},
-    Member.Role.VIEWER: {Perm.TENANT_READ},
+    Member.Role.DEVELOPER: {Perm.TENANT_READ, Perm.DEPLOYMENT_WRITE, Perm.BILL_READ, Perm.CLUSTER_USE},
+    Member.Role.VIEWER: {Perm.TENANT_READ, Perm.CLUSTER_USE},
     Member.Role.FINANCE: {Perm.TENANT_READ, Perm.BILL_READ},
 }
 

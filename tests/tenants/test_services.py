@@ -22,7 +22,8 @@ from tenants.services.allotments import (
 )
 from tenants.services.members import member_remove, member_set
 from tenants.services.quotas import quota_set
-from tenants.services.tenants import tenant_create, tenant_set_state, tenant_update, zone_create
+from tenants.services.tenants import tenant_create, tenant_set_state, tenant_update
+from tenants.services.zones import zone_create
 from tests.tenants.factories import ADMIN, CARD, make_gpu_type, make_member, make_site, make_tenant, make_user
 
 pytestmark = pytest.mark.django_db

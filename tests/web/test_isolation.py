@@ -24,7 +24,7 @@ from portal.accounts.models import User
 from portal.kernel.clock import utcnow
 from portal.kernel.models import AuditEvent, WorkItem
 from portal.kernel.scoping import system_scope, tenant_scope
-from tenants.models import GroupMapping, Member, ModelDeployment, Tenant
+from tenants.models import GroupMapping, Member, ModelDeployment, QuotaRequest, Robot, Tenant, TenantCluster
 from tenants.services.deployments import deployment_apply
 from tests.billing.estate import at, make_estate
 from tests.support.fleet import make_cluster, make_node, make_pool, make_type
@@ -34,7 +34,7 @@ from tests.unit.tenants.manifests import manifest_data
 pytestmark = pytest.mark.django_db
 
 METHODS = ("get", "post", "put", "patch", "delete")
-NOWHERE = {"bill_id": str(uuid4()), "line_id": str(uuid4()), "name": "no-such-thing"}
+NOWHERE = {name: str(uuid4()) for name in ("bill_id", "line_id", "request_id")} | {"name": "no-such-thing"}
 OPEN_MONTH = {name: {"period": "2026-12"} for name in ("billing:running", "billing:running-csv")}
 # Addresses that are everybody's: they show only what is one's own, or nothing of anybody.
 OPEN = {
@@ -122,6 +122,16 @@ def world() -> dict[str, Any]:
             cluster_name=cluster.slug, node_name=node.name, namespace="theirs", pod_name="p", charge_from=now,
             charge_to=now + timedelta(hours=1), currency="EUR",
         )  # fmt: skip
+    with system_scope("test"):
+        asked = QuotaRequest.objects.create(
+            tenant=tenant, gpu_type=gpu_type, guaranteed=0, limit=8_000_000, reason="A larger model.",
+            state="submitted", created_by="member", submitted_at=now,
+        )  # fmt: skip
+        inner = TenantCluster.objects.create(
+            tenant=tenant, cluster=cluster, name=tenant.slug, endpoint="https://a.example", kubernetes_version="1.35.0",
+            chart_version="0.35.3", requested_by="test",
+        )  # fmt: skip
+        Robot.objects.create(tenant=tenant, tenant_cluster=inner, name="ci", created_by="test")
     stranger = User.objects.create_user("stranger")
     Member.objects.create(tenant=make_tenant("team-vision"), user=stranger, role="owner")
     client = Client()
@@ -138,6 +148,8 @@ def world() -> dict[str, Any]:
             "claim_id": str(claim.pk),
             "mapping_id": str(mapping.pk),
             "action": "pause",
+            "robot": "ci",
+            "piece": "network-policies",
             "cluster": cluster.slug,
             "role": "metrics",
             "issuer": estate.issuer.slug,
@@ -150,6 +162,8 @@ def world() -> dict[str, Any]:
             "item_id": str(WorkItem.objects.get(kind="deployment").pk),
             "rate_id": str(Rate.objects.earliest("id").pk),
             "rule_id": str(rule.pk),
+            "request_id": str(asked.pk),
+            "act": "submit",
         },
     }
 
@@ -181,6 +195,9 @@ def state() -> list[tuple[Any, ...]]:
             *Rate.objects.order_by("pk").values_list("pk", "valid_to", "price"),
             *Bill.objects.order_by("pk").values_list("pk", "total"),
             *CreditNote.objects.order_by("pk").values_list("pk", "amount"),
+            *QuotaRequest.objects.order_by("pk").values_list("pk", "state", "limit"),
+            *TenantCluster.objects.order_by("pk").values_list("pk", "desired", "generation", "deleting_at"),
+            *Robot.objects.order_by("pk").values_list("pk", "deleting_at", "token_issued_at"),
             *BillingPeriod.objects.order_by("pk").values_list("pk", "state"),
         ]
 
@@ -205,7 +222,7 @@ def test_ids_of_another_team_are_not_there_under_ones_own_address(world: dict[st
     """The address is the stranger's own, and so is the permission; the bill, line or deployment is somebody else's."""
     before, told, asked = state(), [], 0
     for name, route in CLOSED:
-        foreign = [key for key in ("bill_id", "line_id", "name") if re.search(rf"[:<]{key}>", route)]
+        foreign = [key for key in ("bill_id", "line_id", "request_id", "name") if re.search(rf"[:<]{key}>", route)]
         if "<slug:tenant>" not in route or not foreign:
             continue
         own = {**world["values"], "tenant": "team-vision"}

@@ -8,6 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from infra.watcher.process import Watcher
+from portal.kernel.metrics import serving
 from portal.kernel.workqueue.claims import owner
 
 
@@ -26,6 +27,7 @@ class Command(BaseCommand):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         name = options["name"] or owner()
+        serving.serve()
         self.stderr.write(f"watcher {name}: started")
         Watcher(name=name, limit=options["limit"], committers=options["committers"]).run(stop)
         self.stderr.write(f"watcher {name}: ended")

@@ -77,8 +77,13 @@ class Claimed:
         """
         with system_scope(f"reconcile {self.kind}"):
             with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_xact_lock_shared(%s, hashtext(%s))", [_LOCK_ITEM, str(self.item_id)])
-                cursor.execute("SELECT lease_token FROM kernel_workitem WHERE id = %s", [self.item_id])
+                # Two statements, sent together: the second sees what was committed while the first waited.
+                cursor.execute(
+                    "SELECT pg_advisory_xact_lock_shared(%s, hashtext(%s));"
+                    " SELECT lease_token FROM kernel_workitem WHERE id = %s",
+                    [_LOCK_ITEM, str(self.item_id), self.item_id],
+                )
+                cursor.nextset()
                 row = cursor.fetchone()
             if row is None or row[0] != self.token:
                 raise LeaseLost(f"{self.kind} {self.object_id} was claimed by another worker.")
@@ -127,11 +132,12 @@ def claim(item_id: UUID) -> Claimed | None:
 def _cluster_has_room(cluster_id: UUID) -> bool:
     # The lock makes the count exact; it is held for the rest of this short transaction.
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_LOCK_CLUSTER, str(cluster_id)])
         cursor.execute(
-            "SELECT count(*) < %s FROM kernel_workitem WHERE cluster_id = %s AND lease_until >= clock_timestamp()",
-            [settings.AIF_CLUSTER_CONCURRENCY, cluster_id],
+            "SELECT pg_advisory_xact_lock(%s, hashtext(%s));"
+            " SELECT count(*) < %s FROM kernel_workitem WHERE cluster_id = %s AND lease_until >= clock_timestamp()",
+            [_LOCK_CLUSTER, str(cluster_id), settings.AIF_CLUSTER_CONCURRENCY, cluster_id],
         )
+        cursor.nextset()
         return _true(cursor.fetchone())
 
 

@@ -92,7 +92,8 @@ def mark_many(marks: Iterable[Mark]) -> None:
     rows = [unique[key] for key in sorted(unique)]
     if not rows:
         return
-    with transaction.atomic(), connection.cursor() as cursor:
+    # Without a savepoint: what can't be marked must not be committed either.
+    with transaction.atomic(savepoint=False), connection.cursor() as cursor:
         cursor.execute(
             _UPSERT,
             [

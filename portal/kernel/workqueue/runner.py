@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
+from portal.kernel.metrics.instruments import RECONCILE_SECONDS
 from portal.kernel.workqueue.claims import Claimed, LeaseLost, claim, due_ids
 from portal.kernel.workqueue.registry import Done, Outcome, RetryAfter, registered
 
@@ -40,17 +41,25 @@ def run_item(item_id: UUID) -> Outcome | None:
     if item.attempts >= STALLED_AFTER:
         # Told before the run: a run that kills its process never gets to tell.
         _tell_stalled(item, "It failed many times in a row.")
+    began = time.perf_counter()
     try:
         outcome = reconciler.reconcile(item)
     except LeaseLost as error:
+        _counted(item.kind, "lost", began)
         logger.warning("lease lost", extra={"kind": item.kind, "object": item.object_id, "why": str(error)})
         return None
     except Exception as error:
+        _counted(item.kind, "failed", began)
         logger.exception("reconcile failed", extra={"kind": item.kind, "object": item.object_id})
         _fail(item, error)
         return None
+    _counted(item.kind, "done" if isinstance(outcome, Done) else "retry", began)
     _finish(item, outcome)
     return outcome
+
+
+def _counted(kind: str, outcome: str, began: float) -> None:
+    RECONCILE_SECONDS.labels(kind=kind, outcome=outcome).observe(time.perf_counter() - began)
 
 
 def run_due(limit: int = 100) -> int:

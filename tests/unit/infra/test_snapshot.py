@@ -198,6 +198,27 @@ def test_devices_of_a_class_are_entries() -> None:
     assert dict(pool.by_name["node-0"].free.devices)["h100"] == 8
 
 
+def test_a_fleet_that_stays_as_it_is_is_read_once() -> None:
+    node = make_node(make_pool(), cards=2)
+
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            fleet_snapshot()
+        return len(captured)
+
+    fleet_snapshot()
+    assert queries() == 2
+    make_pod(node, requests={"nvidia.com/gpu": "1"})  # what is taken is read each time
+    assert dict(fleet_snapshot().by_name["alpha"].pools[0].by_name["node-0"].free.devices) == {"gpu": 1}
+    assert queries() == 2
+    # Twice in one transaction: the row's version is another one each time.
+    for why, ready in (("not ready", False), ("", True)):
+        Node.objects.update(ready=ready)
+        assert fleet_snapshot().by_name["alpha"].pools[0].by_name["node-0"].unusable == why
+    Node.objects.update(gone_at="2026-11-02T00:00Z")
+    assert not fleet_snapshot().by_name["alpha"].pools[0].nodes
+
+
 def test_the_number_of_queries_does_not_grow() -> None:
     def fleet(clusters: int) -> int:
         for number in range(clusters):

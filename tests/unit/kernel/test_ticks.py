@@ -46,6 +46,28 @@ def test_heartbeats_keep_one_row_per_process(db: None) -> None:
     assert heartbeat.last_seen("watcher") is not None
 
 
+def test_alive_is_told_by_the_last_minute_and_an_orderly_end_is_not_missed(db: None) -> None:
+    assert not heartbeat.is_alive("worker")
+    heartbeat.beat("worker")
+    assert heartbeat.is_alive("worker")
+    heartbeat.forget("worker")
+    assert not heartbeat.is_alive("worker")
+    assert not Heartbeat.objects.exists()
+
+
+def test_the_clock_gives_a_sign_of_life_from_its_own_loop(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    from portal.celery import app
+    from portal.kernel import beating
+
+    monkeypatch.setattr(beating.connection, "close", lambda: None)  # the test's transaction goes on
+    monkeypatch.setattr(beating.PersistentScheduler, "tick", lambda self: 1.0)
+    scheduler = beating.Scheduler.__new__(beating.Scheduler)
+    assert app.conf.beat_scheduler == "portal.kernel.beating:Scheduler"
+    assert not heartbeat.is_alive("beat")
+    assert scheduler.tick() == 1.0
+    assert heartbeat.is_alive("beat")
+
+
 def test_the_schedule_sends_every_tick() -> None:
     from portal.celery import app
 

@@ -70,6 +70,7 @@ def said(rule: Rule, pool: str = "a") -> Explanation:
         ([Rule.SELECTOR_ERROR, Rule.SELECTOR], "SelectorError"),
         ([Rule.SELECTOR], "NoMatchingDevice"),
         ([Rule.SHARING, Rule.ZONE], "OtherTrustZone"),
+        ([Rule.SITE, Rule.ISOLATION, Rule.SELECTOR], "NotIsolated"),
         ([Rule.SITE, Rule.NOT_READY], "NoCluster"),
         ([], "NoCluster"),
     ],

@@ -53,7 +53,7 @@ def bundles(monkeypatch: pytest.MonkeyPatch) -> list[Owner]:
         return ApplyReport()
 
     monkeypatch.setattr(namespace_reconciler, "inventory_apply", apply)
-    monkeypatch.setattr(namespace_reconciler, "_quota_is_enforced", lambda wanted: True)
+    monkeypatch.setattr(namespace_reconciler, "_quota_seen", lambda wanted: (True, ""))
     return applied
 
 

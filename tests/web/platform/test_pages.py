@@ -209,3 +209,12 @@ def test_a_stuck_item_is_shown_and_can_be_looked_at_again(fleet: Tenant):
     item.refresh_from_db()
     assert item.next_attempt_at is not None
     assert item.next_attempt_at.year < 2100
+
+
+def test_the_audit_shows_who_read_platform_pages_only_on_demand(fleet: Tenant):
+    client = browser(PLATFORM_ADMIN)
+    client.get("/platform/")
+    assert "platform overview" not in client.get("/platform/audit/").content.decode()
+    shown = client.get("/platform/audit/?reads=1").content.decode()
+    assert "platform overview" in shown
+    assert "checked" in shown.split('name="reads"')[1].split(">")[0]

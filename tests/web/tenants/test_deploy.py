@@ -179,6 +179,13 @@ def test_the_preview_of_a_taken_name_warns(owner: Client, tenant: Tenant) -> Non
     assert "of this name already" not in text_of(owner.post(f"{PAGE}preview", FIELDS | {"editing": "chat"}))
 
 
+def test_an_untouched_form_becomes_the_starter_manifest(owner: Client, tenant: Tenant) -> None:
+    as_text = text_of(owner.post(PAGE, form_data(owner, PAGE, action="yaml")))
+    assert "As a manifest" in as_text
+    assert f"namespace: {tenant.slug}" in unescape(as_text)
+    assert "This field is required" not in as_text
+
+
 def test_between_form_and_text_nothing_is_lost(owner: Client, tenant: Tenant) -> None:
     as_text = text_of(owner.post(PAGE, form_data(owner, PAGE, **FIELDS, action="yaml")))
     manifest = unescape(as_text.split('name="manifest"')[1].split(">\n", 1)[1].split("</textarea>")[0])

@@ -30,9 +30,10 @@ class Command(BaseCommand):
         if not settings.AIF_DEMO:
             raise CommandError("This makes users with passwords that are shown: it needs AIF_DEMO=1.")
         path: Path | None = options["fleet"]
-        fleet = json.loads(path.read_text())["clusters"] if path is not None else {}
+        facts = json.loads(path.read_text()) if path is not None else {}
         sign_in: Path | None = options["sign_in"]
         beside = path or sign_in
         logins = beside.parent / "demo-logins.json" if beside is not None else None
         identities = Identities.read(sign_in) if sign_in is not None else None
-        self.stdout.write(json.dumps({"logins": seed(fleet, logins, identities)}))
+        people = seed(facts.get("clusters", {}), logins, identities, facts.get("tenants"))
+        self.stdout.write(json.dumps({"logins": people}))

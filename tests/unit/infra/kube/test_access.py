@@ -8,7 +8,19 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from infra.kube.access import MANAGE, NOT_NEEDED, OBSERVE, OPTIONAL, Review, reviews, rules_of, whys
+from infra.kube.access import (
+    FLUX,
+    IN_TENANT_NAMESPACE,
+    MANAGE,
+    NOT_NEEDED,
+    OBSERVE,
+    OPTIONAL,
+    TENANT_CLUSTERS,
+    Review,
+    reviews,
+    rules_of,
+    whys,
+)
 from infra.kube.resources import BUILT_IN
 from tenants.bundle import BundleFacts, namespace_bundle
 
@@ -87,3 +99,21 @@ def test_a_review_asks_as_kubernetes_wants_it() -> None:
     [log] = [each for rule in MANAGE for each in rule.reviews() if str(each) == "get pods/log"]
     assert log.attributes() == {"verb": "get", "group": "", "resource": "pods", "subresource": "log"}
     assert {str(each) for rule in OBSERVE for each in rule.reviews()} >= {"watch leases.coordination.k8s.io"}
+
+
+def test_tenant_clusters_get_what_the_table_says_in_three_places_and_may_bind_one_role() -> None:
+    found = {
+        (one["kind"], one["metadata"]["name"]): one
+        for one in yaml.safe_load_all((ROLES / "tenant-clusters.yaml").read_text())
+    }
+    anywhere = found["ClusterRole", "aifactory-tenant-clusters"]["rules"]
+    named = [rule for rule in anywhere if "resourceNames" in rule]
+    assert [(rule["resources"], rule["resourceNames"], rule["verbs"]) for rule in named] == [
+        (["clusterroles"], ["aifactory-tenant-cluster"], ["bind"])
+    ]
+    assert _rights([rule for rule in anywhere if rule not in named]) == _as_rights(whys(TENANT_CLUSTERS))
+    assert _rights(found["Role", "aifactory-flux"]["rules"]) == _as_rights(whys(FLUX))
+    inside = found["ClusterRole", "aifactory-tenant-cluster"]["rules"]
+    assert _rights(inside) == _as_rights(whys(IN_TENANT_NAMESPACE))
+    assert ("", "secrets", "list") not in _rights(inside)
+    assert all({**whys(TENANT_CLUSTERS), **whys(FLUX), **whys(IN_TENANT_NAMESPACE)}.values())

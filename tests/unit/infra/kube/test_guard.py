@@ -11,7 +11,7 @@ from infra.kube import client as client_module
 from infra.kube import errors
 from infra.kube.client import KubeClient
 from infra.kube.kubeconfig import Credentials
-from infra.models import Cluster, Site
+from infra.models import Cluster, Site, WriteStop
 from portal.kernel import crypto
 from portal.kernel.scoping import system_scope
 from tests.unit.infra.kube.recorded import Replay, canned, serve
@@ -23,12 +23,13 @@ WRITES: dict[str, Callable[[KubeClient], Any]] = {
     "apply": lambda client: client.apply(CONFIG_MAP),
     "apply forced": lambda client: client.apply(CONFIG_MAP, force=True),
     "apply as a dry run": lambda client: client.apply(CONFIG_MAP, dry_run=True),
+    "create_dry_run": lambda client: client.create_dry_run(CONFIG_MAP),
     "delete": lambda client: client.delete("v1", "ConfigMap", "a", "b", uid="u"),
     "patch_metadata": lambda client: client.patch_metadata("v1", "ConfigMap", "a", "b", uid="u", labels={"x": "y"}),
 }
 READS = {
     "access_review", "close", "for_cluster", "get", "identity", "list_all", "list_pages", "logs", "require_identity",
-    "pod_proxy", "rules_review", "service_proxy", "service_proxy_get", "subject", "version", "watch",
+    "pod_proxy", "request_token", "rules_review", "service_proxy", "service_proxy_get", "subject", "version", "watch",
 }  # fmt: skip
 
 
@@ -91,6 +92,21 @@ def test_the_emergency_stop_stops_every_write(write: str, settings: Any) -> None
         with pytest.raises(errors.ClusterPaused, match="AIF_STOP_WRITES"):
             WRITES[write](client)
     assert replay.seen == []
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_the_switch_stops_every_write_of_clients_that_were_there_before(write: str) -> None:
+    cluster = make_cluster()
+    with serve(Replay(canned("api-apply-created.json"))) as replay:
+        client = KubeClient(Credentials(server=replay.url), name="eu-1", cluster_id=cluster.pk)
+        row = WriteStop.objects.create(stopped_by="ml-admin", reason="the wrong image is rolling out")
+        with pytest.raises(errors.ClusterPaused, match="ml-admin: the wrong image is rolling out"):
+            WRITES[write](client)
+        assert replay.seen == []
+        row.delete()
+        if write == "apply":
+            WRITES[write](client)
+            assert replay.seen, "after the row is gone it writes again"
 
 
 @pytest.mark.parametrize("write", WRITES)

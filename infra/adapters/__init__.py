@@ -1,0 +1,1 @@
+"""Objects of other projects that we write or read: pure builders and readers, without Django."""

@@ -1,0 +1,352 @@
+"""The rules of :mod:`infra.adapters.admission`, in CEL as Kubernetes' admission speaks it.
+
+Each rule is a list of offenders: names of what breaks it, empty for an object that may pass. So one expression decides
+and also says where. Expressions keep to the libraries of Kubernetes 1.30 (strings, optional values).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PREFIX = "aifactory.dev/"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """``offenders``: a CEL list of strings. ``what`` breaks the rule, and the ``remedy``, are sentences for people."""
+
+    id: str
+    offenders: str
+    what: str
+    remedy: str
+
+    @property
+    def variable(self) -> str:
+        """The rule's name as CEL takes it."""
+        return self.id.replace("-", "_")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Rules on the same kinds of objects: (API group, resources), all of version v1.
+
+    ``condition``: what is looked at at all. An object that is being deleted is let go whatever it is.
+    """
+
+    name: str
+    resources: tuple[tuple[str, list[str]], ...]
+    condition: str
+    variables: tuple[tuple[str, str], ...]
+    rules: tuple[Rule, ...]
+
+
+_ANNOTATIONS = "object.metadata.?annotations.orValue({})"
+_OLD_ANNOTATIONS = "oldObject.metadata.?annotations.orValue({})"
+_LABELS = "object.metadata.?labels.orValue({})"
+_NAMESPACE = "namespaceObject.metadata.?annotations.orValue({})"
+_NEW = "request.operation == 'CREATE'"
+# What says which card a pod gets, or claims to be HAMi's own record of it.
+_PINS = (
+    "k in ['nvidia.com/use-gpuuuid', 'nvidia.com/nouse-gpuuuid', 'nvidia.com/vgpu-mode'] || k.startsWith('hami.io/')"
+)
+_TRUSTED = (
+    "request.userInfo.username in variables.trusted_users || "
+    "variables.trusted_prefixes.exists(p, request.userInfo.username.startsWith(p))"
+)
+# Variables by which HAMi's library is told its limits, or is kept from being loaded, and those by which the container
+# runtime is told which cards to hand out.
+_GPU_ENV = (
+    "['NVIDIA_VISIBLE_DEVICES', 'NVIDIA_MIG_CONFIG_DEVICES', 'NVIDIA_MIG_MONITOR_DEVICES', 'NVIDIA_IMEX_CHANNELS', "
+    "'CUDA_DISABLE_CONTROL', 'CUDA_OVERSUBSCRIBE', 'CUDA_DEVICE_SM_LIMIT', 'CUDA_DEVICE_MEMORY_SHARED_CACHE', "
+    "'CUDA_TASK_PRIORITY', 'GPU_CORE_UTILIZATION_POLICY', 'ACTIVE_OOM_KILLER', 'LD_PRELOAD', 'LD_AUDIT']"
+)
+_HAMIS_OWN = (
+    "(e.name == 'NVIDIA_VISIBLE_DEVICES' && e.?value.orValue('') == 'none') || "
+    "(e.name == 'GPU_CORE_UTILIZATION_POLICY' && e.?value.orValue('') == 'force') || "
+    "(e.name == 'CUDA_TASK_PRIORITY' && e.?value.orValue('-') == "
+    "string(c.?resources.?limits.orValue({})[?'nvidia.com/priority'].orValue('')))"
+)
+_SHARES = "['nvidia.com/gpumem', 'nvidia.com/gpumem-percentage', 'nvidia.com/gpucores']"
+_REMOTE_CODE = "(?i)(^|[^\\\\w-])--tru"
+
+
+def _named(condition: str) -> str:
+    """The names of the containers for which the condition on ``c`` holds."""
+    return f"variables.all.filter(c, {condition}).map(c, c.name)"
+
+
+PODS = Policy(
+    "pods",
+    (("", ["pods", "pods/ephemeralcontainers"]),),
+    f"!has(object.metadata.deletionTimestamp) && ({_NEW} || object.spec != oldObject.spec || "
+    f"{_LABELS} != oldObject.metadata.?labels.orValue({{}}) || {_ANNOTATIONS} != {_OLD_ANNOTATIONS})",
+    (
+        (
+            "all",
+            (
+                "object.spec.containers + object.spec.?initContainers.orValue([]) + "
+                "object.spec.?ephemeralContainers.orValue([])"
+            ),
+        ),
+        ("trusted", _TRUSTED),
+        # Somebody of the tenant itself: its tenant cluster's syncer, or one of its people.
+        (
+            "tenants_hand",
+            (
+                "request.userInfo.username.startsWith('system:serviceaccount:' + request.namespace + ':') || "
+                "request.userInfo.?groups.orValue([]).exists(g, g.startsWith('aifactory:'))"
+            ),
+        ),
+        ("registries", f"{_NAMESPACE}[?'{PREFIX}image-registries'].orValue('').split(',')"),
+        ("platform_images", f"{_NAMESPACE}[?'{PREFIX}platform-images'].orValue('').split(',').filter(p, p != '')"),
+        ("paths", "variables.all.map(c, c.?image.orValue(''))"),
+        # docker.io is what an image without a registry is from, library/ where it has no owner either.
+        (
+            "full_paths",
+            (
+                "variables.paths.map(i, i.split('@')[0]).map(p, p.contains('/') && (p.split('/')[0].contains('.') || "
+                "p.split('/')[0].contains(':') || p.split('/')[0] == 'localhost') ? p : "
+                "'docker.io/' + (p.contains('/') ? p : 'library/' + p))"
+            ),
+        ),
+        (
+            "repositories",
+            (
+                "variables.full_paths.map(p, p.lastIndexOf(':') > p.lastIndexOf('/') ? "
+                "p.substring(0, p.lastIndexOf(':')) : p)"
+                ".filter(r, !variables.platform_images.exists(a, r == a || r.startsWith(a + '/')))"
+            ),
+        ),
+        (
+            "unpinned",
+            (
+                "variables.paths.filter(i, !i.contains('@sha256:')).filter(i, !variables.platform_images.exists(a, "
+                "i == a || i.startsWith(a + '/') || i.startsWith(a + ':') || ('docker.io/' + i).startsWith(a + '/') || "
+                "('docker.io/library/' + i).startsWith(a + ':')))"
+            ),
+        ),
+    ),
+    (
+        Rule(
+            "host-path",
+            "object.spec.?volumes.orValue([]).filter(v, has(v.hostPath)).map(v, v.name)",
+            "these volumes are files of the node",
+            "Use an emptyDir or a PersistentVolumeClaim instead of hostPath.",
+        ),
+        Rule(
+            "privileged",
+            _named("c.?securityContext.?privileged.orValue(false)"),
+            "these containers are privileged",
+            "Leave securityContext.privileged out.",
+        ),
+        Rule(
+            "host-namespaces",
+            "(object.spec.?hostNetwork.orValue(false) ? ['hostNetwork'] : []) + "
+            "(object.spec.?hostPID.orValue(false) ? ['hostPID'] : []) + "
+            "(object.spec.?hostIPC.orValue(false) ? ['hostIPC'] : [])",
+            "the pod would share namespaces of the node",
+            "Leave these fields of the pod's spec out.",
+        ),
+        Rule(
+            "host-ports",
+            _named("c.?ports.orValue([]).exists(p, p.?hostPort.orValue(0) != 0)"),
+            "these containers take ports of the node",
+            "Leave hostPort out and use a Service.",
+        ),
+        Rule(
+            "capabilities",
+            _named(
+                "c.?securityContext.?capabilities.?add.orValue([]).exists(x, !(x in ['AUDIT_WRITE', 'CHOWN', "
+                "'DAC_OVERRIDE', 'FOWNER', 'FSETID', 'KILL', 'NET_BIND_SERVICE', 'SETFCAP', 'SETGID', 'SETPCAP', "
+                "'SETUID', 'SYS_CHROOT']))"
+            ),
+            "these containers add capabilities that reach beyond them",
+            "Leave them out of securityContext.capabilities.add (MKNOD too: it makes device files).",
+        ),
+        Rule(
+            "gpu-env",
+            f"variables.all.map(c, c.?env.orValue([]).filter(e, e.name in {_GPU_ENV} || "
+            f"e.name.startsWith('CUDA_DEVICE_MEMORY_LIMIT')).filter(e, !({_HAMIS_OWN})).map(e, c.name + ': ' + e.name))"
+            ".filter(l, size(l) > 0).map(l, l.join(', '))",
+            "these variables say which cards a container sees and how far its share is limited; the platform sets them",
+            "Leave them out; ask for cards or a share under resources.limits.",
+        ),
+        Rule(
+            "hami-webhook",
+            f"'hami.io/webhook' in {_LABELS} ? ['hami.io/webhook'] : []",
+            "this label would take the pod out of HAMi's hands, and so out of its share",
+            "Leave the label out.",
+        ),
+        Rule(
+            "scheduler",
+            "object.spec.?schedulerName.orValue('default-scheduler') in variables.schedulers ? [] : "
+            "[object.spec.schedulerName]",
+            "this scheduler is not one of the platform's",
+            "Leave schedulerName out.",
+        ),
+        Rule(
+            "hami-scheduler",
+            "object.spec.?schedulerName.orValue('default-scheduler') in variables.share_schedulers ? [] : "
+            + _named(f"{_SHARES}.exists(r, r in c.?resources.?limits.orValue({{}}))"),
+            "these containers ask for a share of a card, but the pod does not go through HAMi's scheduler, which keeps "
+            "shares apart",
+            "Leave schedulerName out, so that HAMi's webhook sets it; a cluster without HAMi has no shares.",
+        ),
+        Rule(
+            "gpu-pin",
+            f"({_NEW} ? !variables.trusted : variables.tenants_hand) ? {_ANNOTATIONS}.filter(k, {_PINS})"
+            f".filter(k, {_NEW} || {_ANNOTATIONS}[?k] != {_OLD_ANNOTATIONS}[?k]) : []",
+            "these annotations name cards, or claim to be HAMi's own record",
+            "Leave them out: the platform says which cards are whose.",
+        ),
+        Rule(
+            "node-name",
+            f"{_NEW} && object.spec.?nodeName.orValue('') != '' ? [object.spec.nodeName] : []",
+            "a pod may not name its node: it would pass every scheduler by",
+            "Leave nodeName out; use nodeSelector or affinity.",
+        ),
+        Rule(
+            "tolerations",
+            "object.spec.?tolerations.orValue([]).map(t, t.?key.orValue('*') == '' ? '*' : t.?key.orValue('*'))"
+            f".filter(k, !(k in variables.allowed_tolerations || k.startsWith('{PREFIX}')))",
+            "these taints are not for tenants' pods to tolerate (* = every taint)",
+            "Leave the tolerations out; nodes for tenants need none.",
+        ),
+        Rule(
+            "runtime-class",
+            "object.spec.?runtimeClassName.orValue('') == '' || object.spec.runtimeClassName in "
+            "variables.runtime_classes ? [] : [object.spec.runtimeClassName]",
+            "this runtime class is not open to tenants",
+            "Leave runtimeClassName out.",
+        ),
+        Rule(
+            "priority-class",
+            "object.spec.?priorityClassName.orValue('') == '' || object.spec.priorityClassName in "
+            "variables.priority_classes || object.spec.?priority.orValue(1) <= 0 ? [] : "
+            "[object.spec.priorityClassName]",
+            "with this priority class the pod could drive others' pods out",
+            "Leave priorityClassName out.",
+        ),
+        Rule(
+            "extra-networks",
+            f"['k8s.v1.cni.cncf.io/networks', 'v1.multus-cni.io/default-network'].filter(k, k in {_ANNOTATIONS})",
+            "these annotations put the pod on networks that no network policy covers",
+            "Leave them out.",
+        ),
+        Rule(
+            "ephemeral-containers",
+            "object.spec.?ephemeralContainers.orValue([]).map(c, c.name)",
+            "containers that are added to a running pod pass HAMi and the quota by",
+            "Run a pod of your own to look into it.",
+        ),
+        Rule(
+            "image-registry",
+            f"'{PREFIX}image-registries' in {_NAMESPACE} ? variables.repositories.filter(r, "
+            "!variables.registries.exists(a, a != '' && (r == a || r.startsWith(a + '/')))) : []",
+            "images are not from the registries that this tenant may use",
+            "Push them there, or ask a platform-admin for another registry.",
+        ),
+        Rule(
+            "image-digest",
+            f"{_NAMESPACE}[?'{PREFIX}pin-image-digests'].orValue('') == 'true' ? variables.unpinned : []",
+            "images are given without a digest, which this tenant must pin",
+            "Add @sha256:… to them.",
+        ),
+        Rule(
+            "remote-code",
+            f"{_NAMESPACE}[?'{PREFIX}allow-remote-code'].orValue('true') == 'true' ? [] : "
+            + _named(
+                f"(c.?command.orValue([]) + c.?args.orValue([])).exists(t, t.matches('{_REMOTE_CODE}')) || "
+                "c.?env.orValue([]).exists(e, e.name.matches('(?i)TRUST_REMOTE_CODE') || "
+                f"e.?value.orValue('').matches('{_REMOTE_CODE}'))"
+            ),
+            "these containers would run code from a model's repository, which this tenant may not",
+            "Leave --trust-remote-code out, or ask a platform-admin to allow it.",
+        ),
+    ),
+)
+
+SERVICES = Policy(
+    "services",
+    (("", ["services"]),),
+    "!has(object.metadata.deletionTimestamp)",
+    (),
+    (
+        Rule(
+            "service-type",
+            "object.spec.?type.orValue('ClusterIP') in ['LoadBalancer', 'NodePort'] ? [object.spec.type] : []",
+            "a Service of this type opens a way in from outside the cluster",
+            "Use type ClusterIP; models are reached through the gateway.",
+        ),
+        Rule(
+            "external-ips",
+            "object.spec.?externalIPs.orValue([])",
+            "a Service may not take over addresses",
+            "Leave externalIPs out.",
+        ),
+    ),
+)
+
+WORKLOADS = Policy(
+    "workloads",
+    (
+        ("", ["replicationcontrollers"]),
+        ("apps", ["daemonsets", "deployments", "replicasets", "statefulsets"]),
+        ("batch", ["cronjobs", "jobs"]),
+    ),
+    "!has(object.metadata.deletionTimestamp)",
+    (
+        ("trusted", _TRUSTED),
+        (
+            "pins",
+            (
+                "(has(object.spec.jobTemplate) ? "
+                "object.spec.jobTemplate.?spec.?template.?metadata.?annotations.orValue({})"
+                " : object.spec.?template.?metadata.?annotations.orValue({}))"
+            ),
+        ),
+        (
+            "old_pins",
+            (
+                f"{_NEW} ? {{}} : (has(oldObject.spec.jobTemplate) ? "
+                "oldObject.spec.jobTemplate.?spec.?template.?metadata.?annotations.orValue({})"
+                " : oldObject.spec.?template.?metadata.?annotations.orValue({}))"
+            ),
+        ),
+    ),
+    (
+        Rule(
+            "workload-gpu-pin",
+            f"variables.trusted ? [] : variables.pins.filter(k, {_PINS})"
+            ".filter(k, variables.pins[?k] != variables.old_pins[?k])",
+            "these annotations of the pod template name cards, or claim to be HAMi's own record",
+            "Leave them out: the platform says which cards are whose.",
+        ),
+    ),
+)
+
+VOLUMES = Policy(
+    "volumes",
+    (("", ["persistentvolumeclaims", "persistentvolumes"]),),
+    "!has(object.metadata.deletionTimestamp)",
+    (("volume", "request.resource.resource == 'persistentvolumes'"),),
+    (
+        # A PersistentVolume is in no namespace, so the binding can't tell whose it is: its label or its maker does.
+        Rule(
+            "volume-host-path",
+            f"variables.volume && (has(object.spec.hostPath) || has(object.spec.local)) && "
+            f"('vcluster.loft.sh/managed-by' in {_LABELS} || '{PREFIX}tenant' in {_LABELS} || "
+            "request.userInfo.username.startsWith('system:serviceaccount:vc-')) ? [object.metadata.name] : []",
+            "a tenant's volume may not be files of a node",
+            "Use a StorageClass of the cluster.",
+        ),
+        Rule(
+            "claim-by-name",
+            f"!variables.volume && {_NEW} && object.spec.?volumeName.orValue('') != '' ? [object.spec.volumeName] : []",
+            "a claim may not pick a volume by its name: it may hold somebody else's data",
+            "Leave volumeName out and name a StorageClass.",
+        ),
+    ),
+)
+
+POLICIES = (PODS, SERVICES, WORKLOADS, VOLUMES)
