@@ -31,8 +31,9 @@ from infra.adapters.vcluster_state import (
 )
 from infra.kube.apply import Owner, force_fields
 from infra.kube.client import WRITE_TIMEOUT, KubeClient, Obj
-from infra.kube.errors import ApiMissing, NotFound
+from infra.kube.errors import ApiMissing, KubeError, NotFound
 from infra.names import selector
+from infra.selectors.inventory import applied_by
 from infra.services.inventory import ApplyReport, inventory_apply, inventory_delete
 from portal.kernel.clock import format_rfc3339, utcnow
 from portal.kernel.workqueue import Claimed
@@ -50,6 +51,10 @@ _CLUSTER_SCOPED = (
     ("storage.k8s.io/v1", "StorageClass"),
     ("v1", "PersistentVolume"),
 )
+
+
+_NOT_SERVED = (404, 501)
+"""Answers to a list of a kind that a server does not have."""
 
 
 class FluxProvisioner:
@@ -130,7 +135,11 @@ class FluxProvisioner:
         report = inventory_delete(item=item, cluster=wish.cluster, owner=wish.owner)
         if not report.done:
             return [Left(str(one.key), one.why) for one in report.remaining]
-        left = [*self._workloads(client, wish)] or [*self._volume(item, client, wish)]
+        left = [*self._workloads(client, wish)]
+        access = _access_owner(wish)
+        # With the rights in the namespace goes the right to ask for the volume; it was gone before they went.
+        if not left and applied_by(access.kind, access.id, wish.cluster.pk).exists():
+            left = [*self._volume(item, client, wish)]
         if left:
             return left
         report = inventory_delete(item=item, cluster=wish.cluster, owner=_access_owner(wish))
@@ -256,5 +265,7 @@ def _list(client: KubeClient, api_version: str, kind: str, chosen: str) -> list[
     """Objects of a kind; none where the cluster does not serve it. A missing right is an error: unknown is not none."""
     try:
         return client.list_all(api_version, kind, label_selector=chosen, metadata_only=True).items
-    except (ApiMissing, NotFound):  # a list that is answered with 404 is of a kind that is not served
-        return []
+    except KubeError as error:
+        if error.status in _NOT_SERVED or isinstance(error, ApiMissing):
+            return []
+        raise
