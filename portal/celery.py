@@ -12,6 +12,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings.production")
 
 from django.conf import settings  # after the profile is known
 
+from portal.kernel import broker
 from portal.kernel.ticks import registered_ticks
 
 SOFT_LIMIT = 45
@@ -21,6 +22,7 @@ VISIBILITY_TIMEOUT = 180
 LATEST_TICK = 15
 """Seconds for which a tick waits for a worker at least."""
 
+broker.use()
 app = Celery("portal")
 app.conf.update(
     broker_url=settings.AIF_BROKER_URL,
@@ -37,7 +39,8 @@ app.conf.update(
     task_soft_time_limit=SOFT_LIMIT,
     task_time_limit=HARD_LIMIT,
     worker_prefetch_multiplier=1,
-    worker_cancel_long_running_tasks_on_connection_loss=True,
+    # Threads can't be cancelled: what runs comes to its end, and its message comes again (see portal.kernel.broker).
+    worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_max_tasks_per_child=500,
     worker_max_memory_per_child=400_000,
     worker_soft_shutdown_timeout=30,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from infra.adapters.vcluster_state import MANAGED_BY
 from infra.names import owner_labels
 from infra.pod_devices import GPU, GPU_SHARED, MIG_PREFIX
 from tenants.quota_keys import HAMI_CORES, HAMI_MEMORY, MEMORY_FENCE, REQUESTS, checked
@@ -74,7 +75,8 @@ class BundleFacts:
     ``limits``: more keys of the ResourceQuota, as a platform-admin gave them. ``annotations`` of the namespace:
     what the tenant may run, for the cluster's admission policies
     (:func:`infra.adapters.admission.namespace_annotations`).
-    ``people``: whether the tenant's people get roles in it; around a tenant cluster they don't, they work inside.
+    ``people``: whether the tenant's people get roles in it, and its pods a way out to public addresses; around a
+    tenant cluster they don't: people work inside, and only the control plane has that way.
     """
 
     tenant_slug: str
@@ -169,6 +171,9 @@ def _network_policies(facts: BundleFacts) -> list[Manifest]:
         "to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": list(PRIVATE_RANGES)}}],
         "ports": [{"protocol": "TCP", "port": 443}],
     }
+    # Around a tenant cluster it is for the control plane alone (the identity provider's keys): what the syncer brings
+    # from inside carries its label always, whatever other labels the tenant gives it.
+    not_synced = {"matchExpressions": [{"key": MANAGED_BY, "operator": "DoesNotExist"}]}
     specs: dict[str, dict[str, Any]] = {
         "aifactory-default-deny": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]},
         "aifactory-allow-own-namespace": {
@@ -179,7 +184,7 @@ def _network_policies(facts: BundleFacts) -> list[Manifest]:
         },
         "aifactory-allow-dns": {"podSelector": {}, "policyTypes": ["Egress"], "egress": [dns]},
         "aifactory-allow-public-https": {
-            "podSelector": {},
+            "podSelector": {} if facts.people else not_synced,
             "policyTypes": ["Egress"],
             "egress": [public_https],
         },

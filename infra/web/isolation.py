@@ -62,11 +62,11 @@ def isolation_said(request: HttpRequest, slug: str) -> HttpResponse:
 
 @require_POST
 @platform_page(PLATFORM_ADMIN)
-def isolation_act(request: HttpRequest, slug: str, action: str) -> HttpResponse:
+def isolation_act(request: HttpRequest, slug: str, wanted: bool) -> HttpResponse:
     """Take our policies down, or put them up again."""
     cluster = cluster_by_slug(slug)
     try:
-        isolation_set_wanted(cluster=cluster, wanted=action == "put-up", actor=_actor(request))
+        isolation_set_wanted(cluster=cluster, wanted=wanted, actor=_actor(request))
     except Problem as problem:
         return _page(request, cluster, problem.status, refusal=problem.detail)
     messages.success(request, "Done; the cluster follows in a moment.")

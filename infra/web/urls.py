@@ -33,10 +33,17 @@ urlpatterns = [
     path("platform/clusters/<slug:slug>/isolation", isolation.isolation, name="cluster-isolation"),
     path("platform/clusters/<slug:slug>/isolation/ask", isolation.isolation_ask, name="cluster-isolation-ask"),
     path("platform/clusters/<slug:slug>/isolation/say", isolation.isolation_said, name="cluster-isolation-say"),
-    re_path(
-        r"^platform/clusters/(?P<slug>[-\w]+)/isolation/(?P<action>take-down|put-up)$",
+    path(
+        "platform/clusters/<slug:slug>/isolation/put-up",
         isolation.isolation_act,
-        name="cluster-isolation-act",
+        {"wanted": True},
+        name="cluster-isolation-put-up",
+    ),
+    path(
+        "platform/clusters/<slug:slug>/isolation/take-down",
+        isolation.isolation_act,
+        {"wanted": False},
+        name="cluster-isolation-take-down",
     ),
     path("platform/clusters/<slug:slug>/update", views.cluster_update, name="cluster-update"),
     path("platform/clusters/<slug:slug>/kubeconfig", views.cluster_kubeconfig, name="cluster-kubeconfig"),

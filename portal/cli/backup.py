@@ -158,10 +158,10 @@ def restore(place: Place, source: Path, say: Say) -> Manifest:
                                     "pepper": manifest.pepper, "version": manifest.version,
                                     "app_role": manifest.app_role, "system_role": manifest.system_role}))  # fmt: skip
         # Before anything is lost: the keys fit, and this version knows every migration of it.
-        place.manage("check_backup", str(told))
         with psycopg.connect(place.owner_url) as connection:
             _require_empty(connection)
             _require_roles(connection, manifest)
+        place.manage("check_backup", str(told))
         say(f"Restoring {source}, made at {manifest.made_at} by version {manifest.version}.")
         pgtools.restore(place.owner_url, dumped)
     with psycopg.connect(place.url) as connection:

@@ -158,6 +158,7 @@ class KeycloakServer:
         return [
             f"--https-port={self.tls.port}", f"--https-certificate-file={self.tls.certificate}",
             f"--https-certificate-key-file={self.tls.key}",
+            "--http-management-scheme=http",  # else its health page would be there over TLS alone
         ]  # fmt: skip
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:

@@ -134,7 +134,7 @@ class OwnPortal:
             self.running.parts.append(part)
 
     def look_after(self) -> None:
-        """Start again what has ended by itself, as the supervisor does (a worker that lost its broker may end)."""
+        """Start again what has ended by itself, as the supervisor does; ``restarted`` keeps what it was."""
         with self._changing:
             for part in self.running.parts:
                 if part.child is not None and not part.child.running():

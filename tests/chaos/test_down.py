@@ -57,13 +57,18 @@ def test_without_the_database_nothing_is_lost_and_all_go_on_by_themselves(portal
 
 
 def test_without_the_broker_changes_are_stored_and_done_later(portal: OwnPortal) -> None:
+    pids = {part.name: part.child.process.pid for part in portal.running.parts if part.child}
+    portal.deploy("under-way")
     portal.kill("valkey")
     assert portal.call("GET", "/api/v1/clusters")[0] == 200
     portal.deploy("stored")
     assert portal.readiness()["broker"] == "does not answer"
     portal.launch("valkey")
-    portal.until_ready("stored")
-    portal.remove("stored")
+    for name in ("under-way", "stored"):
+        portal.until_ready(name)
+        portal.remove(name)
+    after = {part.name: part.child.process.pid for part in portal.running.parts if part.child}
+    assert {name for name in pids if pids[name] != after[name]} == {"valkey"}, "no restart"
 
 
 def test_without_one_worker_the_others_do_its_work(portal: OwnPortal) -> None:

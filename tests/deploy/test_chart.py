@@ -114,6 +114,14 @@ def test_every_setting_of_the_chart_is_one_that_the_portal_reads() -> None:
     assert {name for name in names if not re.search(rf'"{name}"', code)} == set()
 
 
+def test_the_alerts_are_the_rules_that_are_tested() -> None:
+    """One file is the source, and templates of its texts are Prometheus' own, not helm's."""
+    (found,) = [each for each in rendered(FULL) if each["kind"] == "PrometheusRule"]
+    assert found["spec"] == yaml.safe_load((CHART / "alerts.yaml").read_text())
+    assert sum(len(group["rules"]) for group in found["spec"]["groups"]) > 10
+    assert not [each for each in rendered(NEEDED) if each["kind"] in ("PrometheusRule", "ServiceMonitor")]
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [

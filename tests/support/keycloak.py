@@ -147,6 +147,7 @@ class Browser:
 
     def __init__(self, ca_file: str = "") -> None:
         self.http = requests.Session()
+        self.http.trust_env = False  # REQUESTS_CA_BUNDLE goes before a session's own `verify`
         self.http.verify = ca_file or True
 
     def visit(self, address: str, username: str = "", password: str = "") -> tuple[str, str]:
@@ -183,11 +184,17 @@ def listener(folder: Path, pair: Pair) -> Listener:
 
 @pytest.fixture(scope="session")
 def keycloak_server() -> Iterator[Keycloak]:
-    """The server, ended with the run. AIF_TEST_KEYCLOAK=port,management port,password names one that runs already."""
+    """The server, ended with the run.
+
+    AIF_TEST_KEYCLOAK=PORT,MANAGEMENT PORT,PASSWORD[,TLS PORT,FILE OF ITS AUTHORITY] names one that runs already.
+    """
     if given := os.environ.get("AIF_TEST_KEYCLOAK"):
-        port, management, password = given.split(",")
-        server = KeycloakServer(int(port), int(management), password)
-        yield Keycloak(server, AdminClient(server.url, password))
+        port, management, password, *tls = given.split(",")
+        at = Listener(int(tls[0]), Path(), Path()) if tls else None
+        server = KeycloakServer(int(port), int(management), password, at)
+        authority_file = tls[1] if tls else ""
+        pem = Path(authority_file).read_text() if authority_file else ""
+        yield Keycloak(server, AdminClient(server.url, password), ca_pem=pem, ca_file=authority_file)
         return
     if reason := missing():
         pytest.skip(f"Keycloak: {reason}")

@@ -41,6 +41,7 @@ def install(folder: Path) -> Path:
 def id_token(given: argparse.Namespace, username: str, password: str) -> str:
     """Sign in through the provider's pages; its ID token. Raises RuntimeError with what the provider says."""
     http = requests.Session()
+    http.trust_env = False  # REQUESTS_CA_BUNDLE goes before a session's own `verify`
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as authority:
         authority.write(base64.b64decode(given.certificate_authority_data or "").decode())
         authority.flush()

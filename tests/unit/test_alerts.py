@@ -17,7 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from controlplane.build import cache_folder
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-RULES = DEPLOY / "prometheus" / "rules.yaml"
+RULES = DEPLOY / "chart" / "alerts.yaml"
+TESTS = DEPLOY / "prometheus" / "rules.test.yaml"
 DASHBOARD = DEPLOY / "grafana" / "portal.json"
 
 
@@ -56,6 +57,6 @@ def test_every_alert_says_what_and_what_to_do() -> None:
 
 
 def test_prometheus_takes_the_rules_and_they_fire_as_meant() -> None:
-    for command in (["check", "rules", RULES.name], ["test", "rules", "rules.test.yaml"]):
-        done = subprocess.run([promtool(), *command], cwd=RULES.parent, capture_output=True, text=True, check=False)
+    for command in (["check", "rules", str(RULES)], ["test", "rules", str(TESTS)]):
+        done = subprocess.run([promtool(), *command], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -40,6 +40,8 @@ OPEN_MONTH = {name: {"period": "2026-12"} for name in ("billing:running", "billi
 OPEN = {
     "healthz",
     "readyz",
+    "metrics",  # whoever has its token: tests/web/platform/test_operations.py
+    "api-share-profiles",
     "api-schema",
     "home:api-docs",
     "api-me",

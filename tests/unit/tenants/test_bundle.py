@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -67,6 +68,17 @@ def test_the_network_starts_from_nothing():
     assert rule["ports"] == [{"protocol": "TCP", "port": 443}]
     assert rule["to"] == [{"ipBlock": {"cidr": "0.0.0.0/0", "except": list(PRIVATE_RANGES)}}]
     assert "169.254.0.0/16" in PRIVATE_RANGES
+
+
+def test_around_a_tenant_cluster_only_the_control_plane_has_a_way_out():
+    around = {each["metadata"]["name"]: each["spec"] for each in of_kind("NetworkPolicy", replace(FACTS, people=False))}
+    plain = {each["metadata"]["name"]: each["spec"] for each in of_kind("NetworkPolicy")}
+    differing = [name for name in plain if around[name] != plain[name]]
+    assert (list(around), differing) == (list(plain), ["aifactory-allow-public-https"])
+    assert plain["aifactory-allow-public-https"]["podSelector"] == {}
+    # A tenant chooses its pods' labels, but not whether the syncer puts its own on them.
+    (rule,) = around["aifactory-allow-public-https"]["podSelector"]["matchExpressions"]
+    assert rule == {"key": "vcluster.loft.sh/managed-by", "operator": "DoesNotExist"}
 
 
 def test_nobody_of_the_tenant_may_read_secrets_or_change_what_the_portal_applies():

@@ -73,4 +73,4 @@ def test_the_usage_page_says_so(browser: Browsers) -> None:
     text = page(browser("owner"), "/t/vision/usage/")
     assert "Busy not known no metrics tell of it" in text
     observed("vision", busy_ms=1_800_000, observed_ms=3_600_000)
-    assert "Busy 50 % of 1 card-hours that metrics tell of" in page(browser("owner"), "/t/vision/usage/")
+    assert "Busy 50 % of 1 card-hour that metrics tell of" in page(browser("owner"), "/t/vision/usage/")

@@ -308,6 +308,16 @@ def test_metrics_are_nobodys_by_default(settings: Any) -> None:
     assert Client().get("/metrics").status_code == 200
 
 
+def test_a_scraper_inside_the_cluster_speaks_plain_http(settings: Any) -> None:
+    settings.SECURE_SSL_REDIRECT = True
+    settings.ALLOWED_HOSTS = ["portal.example.org", "10.0.0.7"]
+    settings.AIF_METRICS_TOKEN = "scrape-me"
+    scraper = Client(HTTP_HOST="10.0.0.7:8000")
+    assert scraper.get("/metrics", headers={"authorization": "Bearer scrape-me"}).status_code == 200
+    assert scraper.get("/metrics").status_code == 404
+    assert scraper.get("/").status_code == 301, "people are sent to https"
+
+
 def test_metrics_tell_queue_fleet_and_processes_and_no_tenant(
     items: tuple[Cluster, Tenant, WorkItem], settings: Any
 ) -> None:
