@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 import threading
+import traceback
 from pathlib import Path
 
 import urllib3
@@ -64,6 +65,8 @@ class Host:
             except (ApiError, urllib3.exceptions.HTTPError, ValuesRefused) as error:
                 if not isinstance(error, ApiError) or error.status != 409:
                     self._say(str(key), str(error))
+            except Exception:  # noqa: BLE001  # else the thread ends, and every release stays as it is in silence
+                self._say(str(key), traceback.format_exc())
 
     def _one(self, key: Key, release: Release) -> None:
         if release.deleting:

@@ -12,15 +12,17 @@ from typing import Any
 
 from kombu.transport import TRANSPORT_ALIASES, redis
 
+LOST = redis.get_redis_error_classes().connection_errors
 
-class Channel(redis.Channel):
+
+class LastingChannel(redis.Channel):
     """kombu's own, that can be closed, and acknowledged to, when the broker is away."""
 
     def close(self) -> None:
         """Close it. Messages that can't be given back are handed out again by the broker (``visibility_timeout``)."""
         try:
             super().close()
-        except self.connection_errors:
+        except LOST:
             if not self.closed:
                 self.do_restore = False
                 super().close()  # the second time it asks the broker nothing
@@ -39,7 +41,7 @@ class Channel(redis.Channel):
 class Transport(redis.Transport):
     """With that channel."""
 
-    Channel = Channel
+    Channel = LastingChannel
 
 
 def use() -> None:

@@ -129,6 +129,14 @@ def hard(made: Estate, name: str, namespace: str = VC) -> int:
     return int((status.get("hard") or {}).get("requests.nvidia.com/gpu", -1))
 
 
+def enforced(made: Estate, name: str, namespace: str) -> bool:
+    """Whether the cluster has taken up the namespace's ResourceQuota."""
+    try:
+        return hard(made, name, namespace) >= 0
+    except NotFound:
+        return False
+
+
 def amounts(made: Estate) -> dict[str, int]:
     with system_scope("test"):
         rows = QuotaAllotment.objects.filter(tenant=made.tenant, namespace=VC).select_related("cluster")

@@ -18,6 +18,7 @@ from tests.cluster.quota_estate import (
     amounts,
     cards,
     delete,
+    enforced,
     everywhere,
     fleet,
     hand_over,
@@ -36,7 +37,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_eight_cards_do_not_become_nine_by_hand(made: Estate) -> None:
-    """Pods are made by hand in every namespace, as fast as it goes, while deployments are placed and cards moved."""
+    """Pods are made by hand in every namespace, as fast as it goes, while deployments are placed and cards moved.
+
+    From the moment on in which the cluster enforces the namespace's ResourceQuota: before that nobody of the tenant has
+    a way in (a tenant cluster is installed afterwards, and members may make no pods themselves).
+    """
     names = list(made.clusters)
     hand_over(made, None, names[0], 2)
     hand_over(made, None, names[1], 2)
@@ -47,6 +52,8 @@ def test_eight_cards_do_not_become_nine_by_hand(made: Estate) -> None:
 
     def by_hand(name: str, namespace: str) -> None:
         client, number = made.client(name), 0
+        while not stop.is_set() and not enforced(made, name, namespace):
+            time.sleep(0.02)
         while not stop.is_set():
             number += 1
             let_in[0] += make_pod(client, f"hand-{number}", namespace)
