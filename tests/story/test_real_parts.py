@@ -153,6 +153,7 @@ def add_prometheus(admin: Person, name: str, address: str) -> None:
     """On the cluster's page: one Prometheus has the series of both clusters."""
     page = admin.go(f"/platform/clusters/{name}/sources")
     form = page.locator(f"form[action='/platform/clusters/{name}/sources/metrics']")
+    page.locator("details", has=form).locator("summary").click()
     admin.send(form, {"Address": address, "Labels of this cluster": f"cluster={name}"}, "Test and store")
 
 
