@@ -57,7 +57,8 @@ def people_ensure(logins: Path | None, *, roles: bool = True) -> list[dict[str, 
     known: dict[str, str] = json.loads(logins.read_text()) if logins is not None and logins.exists() else {}
     users = {user.username: user for user in User.objects.filter(username__in=PEOPLE)}
     untold = [name for name in PEOPLE if name not in users or name not in known]
-    known |= {name: secrets.token_urlsafe(12) for name in untold}
+    # What is known already may have been told to Keycloak meanwhile.
+    known |= {name: secrets.token_urlsafe(12) for name in untold if name not in known}
 
     def give_password(name: str) -> None:
         user = users.get(name)
