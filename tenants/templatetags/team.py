@@ -33,6 +33,13 @@ def cards(millionths: int | None) -> str:
 
 
 @register.filter
+def in_cards(millionths: int | None) -> str:
+    """With the unit: ``1 card``, ``8 cards``, ``0.25 cards``."""
+    figure = cards(millionths)
+    return f"{figure} {'card' if figure == '1' else 'cards'}"
+
+
+@register.filter
 def state(phase: str) -> SafeString:
     """A phase or status as a word with its sign; the word is always there, so colour says nothing of its own."""
     return format_html('<span class="state state-{} nowrap">{}</span>', _STATES.get(phase, "wait"), phase)

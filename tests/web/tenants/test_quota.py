@@ -68,7 +68,7 @@ def test_figures_link_to_what_they_are_made_of(owner: Client, tenant: Tenant) ->
     page = owner.get(QUOTA)
     text = words(page)
     assert "Reserved by deployments 1 + handed over to namespaces 0 + pods that no reservation stands for 0" in text
-    assert "= admitted 1 cards" in text
+    assert "= admitted 1 card" in text
     assert 'href="/t/ml-team/deployments/qwen3-8b/"' in page.content.decode()
 
 
@@ -76,7 +76,7 @@ def test_over_by_says_who_holds_most(owner: Client, tenant: Tenant) -> None:
     place(tenant, replicas=2)
     give_quota(tenant, make_type(), 1)
     text = words(owner.get(QUOTA))
-    assert "Over by 1 cards." in text
+    assert "Over by 1 card." in text
     assert "Most is held by qwen3-8b (1 on alpha)" in text
 
 
