@@ -120,6 +120,14 @@ def run_kueue() -> None:
     run_item(item.pk)
 
 
+def there(client: KubeClient, kind: str, name: str) -> bool:
+    try:
+        client.get(API, kind, name)
+    except NotFound:
+        return False
+    return True
+
+
 def test_kueue_is_told_the_same_parts_and_told_once(with_kueue: Estate) -> None:
     made = with_kueue
     name = next(iter(made.clusters))
@@ -134,7 +142,12 @@ def test_kueue_is_told_the_same_parts_and_told_once(with_kueue: Estate) -> None:
     hand_over(made, None, name, 5)
     prepared(made, {name: 5})
     queueing_switch(cluster=cluster, enabled=True, actor=ADMIN)
-    run_kueue()
+
+    def told() -> bool:
+        run_kueue()
+        return there(client, "ClusterQueue", "t-ml-team")
+
+    made.until(told, "the queue")  # a real server serves a definition some moments after it has taken it
     queue = client.get(API, "ClusterQueue", "t-ml-team")
     assert queue["spec"]["cohortName"] == f"zone-{made.tenant.zone.slug}"
     group = next(one for one in queue["spec"]["resourceGroups"] if "nvidia.com/gpu" in one["coveredResources"])
