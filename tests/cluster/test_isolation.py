@@ -32,7 +32,7 @@ from tests.support.estate import ADMIN, work
 from tests.support.fleet import make_pool
 from tests.support.simulator import SimulatorProcess
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(900)]
 
 Obj = dict[str, Any]
 Change = Callable[[Obj], None]

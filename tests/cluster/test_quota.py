@@ -33,7 +33,7 @@ from tests.unit.tenants.manifests import manifest_data
 
 __all__ = ["fleet", "made"]  # fixtures, found by their names
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(900)]
 
 
 def test_eight_cards_do_not_become_nine_by_hand(made: Estate) -> None:

@@ -28,7 +28,7 @@ from tests.support.hami import MEMORY_MIB, bind, node_object
 from tests.support.tenants import CARD, TESTER, give_quota, make_tenant
 from tests.unit.tenants.manifests import manifest_data
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.cluster]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.cluster, pytest.mark.timeout(900)]
 
 FRA, HEL = "gpu-fra-1", "gpu-hel-1"
 OLD, NEW = "vllm/vllm-openai:v0.23.0", "vllm/vllm-openai:v0.24.0"
