@@ -15,10 +15,10 @@ from infra.models import Cluster
 from infra.selectors.clusters import cluster_by_slug
 from infra.selectors.history import history_of, rebuild_get
 from infra.services import rebuilds as services
-from portal.kernel.actors import PLATFORM_ADMIN, Actor
+from portal.kernel.actors import PLATFORM_ADMIN
 from portal.kernel.forms import PortalForm
 from portal.kernel.problems import NotFound, Problem
-from portal.kernel.web import actor_of, is_htmx, platform_page
+from portal.kernel.web import is_htmx, person_of, platform_page
 
 
 class HistoryForm(PortalForm):
@@ -37,12 +37,6 @@ class HistoryForm(PortalForm):
         return datetime(day.year, day.month, day.day, tzinfo=UTC) if day else None
 
 
-def _actor(request: HttpRequest) -> Actor:
-    actor = actor_of(request)
-    assert actor is not None  # platform_page has seen to it
-    return actor
-
-
 @require_safe
 @platform_page()
 def history(request: HttpRequest, slug: str) -> HttpResponse:
@@ -57,7 +51,7 @@ def history_start(request: HttpRequest, slug: str) -> HttpResponse:
     row, form = cluster_by_slug(slug), HistoryForm(request.POST)
     if form.is_valid():
         try:
-            services.rebuild_start(cluster=row, since=form.cleaned_data["since"], actor=_actor(request))
+            services.rebuild_start(cluster=row, since=form.cleaned_data["since"], actor=person_of(request))
         except Problem as problem:
             form.add_problem(problem)
         else:
@@ -80,7 +74,7 @@ def history_act(request: HttpRequest, slug: str, action: str) -> HttpResponse:
         "cancel": services.rebuild_cancel,
     }[action]
     try:
-        do(rebuild=rebuild_get(row, run.pk), actor=_actor(request))
+        do(rebuild=rebuild_get(row, run.pk), actor=person_of(request))
     except Problem as problem:
         form = HistoryForm()
         return _page(request, row, form, problem.status, refusal=problem.detail)
@@ -94,7 +88,7 @@ def _page(
         "cluster": row,
         "history": history_of(row),
         "history_form": form or HistoryForm(),
-        "may_change": _actor(request).is_platform(PLATFORM_ADMIN) and row.abandoned_at is None,
+        "may_change": person_of(request).is_platform(PLATFORM_ADMIN) and row.abandoned_at is None,
         "refusal": refusal,
     }
     template = "infra/partials/history.html" if is_htmx(request) and request.method == "GET" else "infra/history.html"

@@ -17,11 +17,11 @@ from infra.selectors.clusters import cluster_by_slug
 from infra.selectors.isolation import isolation_pieces
 from infra.services.isolation import isolation_check, isolation_say, isolation_set_wanted
 from infra.web.forms import SayForm
-from portal.kernel.actors import PLATFORM_ADMIN, Actor
+from portal.kernel.actors import PLATFORM_ADMIN
 from portal.kernel.clock import parse_rfc3339
 from portal.kernel.conditions import get_condition
 from portal.kernel.problems import Problem
-from portal.kernel.web import actor_of, platform_page
+from portal.kernel.web import person_of, platform_page
 
 
 @require_safe
@@ -37,7 +37,7 @@ def isolation_ask(request: HttpRequest, slug: str) -> HttpResponse:
     """Have the cluster asked again."""
     cluster = cluster_by_slug(slug)
     try:
-        isolation_check(cluster=cluster, actor=_actor(request))
+        isolation_check(cluster=cluster, actor=person_of(request))
     except Problem as problem:
         return _page(request, cluster, problem.status, refusal=problem.detail)
     messages.success(request, "The cluster is asked now; the answer is here in a moment.")
@@ -51,7 +51,7 @@ def isolation_said(request: HttpRequest, slug: str) -> HttpResponse:
     cluster, form = cluster_by_slug(slug), SayForm(request.POST)
     if form.is_valid():
         try:
-            isolation_say(cluster=cluster, **form.cleaned_data, actor=_actor(request))
+            isolation_say(cluster=cluster, **form.cleaned_data, actor=person_of(request))
         except Problem as problem:
             form.add_problem(problem)
         else:
@@ -66,7 +66,7 @@ def isolation_act(request: HttpRequest, slug: str, wanted: bool) -> HttpResponse
     """Take our policies down, or put them up again."""
     cluster = cluster_by_slug(slug)
     try:
-        isolation_set_wanted(cluster=cluster, wanted=wanted, actor=_actor(request))
+        isolation_set_wanted(cluster=cluster, wanted=wanted, actor=person_of(request))
     except Problem as problem:
         return _page(request, cluster, problem.status, refusal=problem.detail)
     messages.success(request, "Done; the cluster follows in a moment.")
@@ -85,7 +85,7 @@ def _page(request: HttpRequest, cluster: Cluster, status: int = 200, **more: Any
         "declarable": DECLARABLE,
         "rules": rules(),
         "form": SayForm(),
-        "may_change": _actor(request).is_platform(PLATFORM_ADMIN) and managed,
+        "may_change": person_of(request).is_platform(PLATFORM_ADMIN) and managed,
         **more,
     }
     return render(request, "infra/isolation.html", context, status=status)
@@ -93,9 +93,3 @@ def _page(request: HttpRequest, cluster: Cluster, status: int = 200, **more: Any
 
 def _back(slug: str) -> HttpResponse:
     return HttpResponseRedirect(reverse("infra:cluster-isolation", args=[slug]), status=303)
-
-
-def _actor(request: HttpRequest) -> Actor:
-    actor = actor_of(request)
-    assert actor is not None  # platform_page has seen to it
-    return actor

@@ -17,10 +17,10 @@ from infra.selectors.clusters import cluster_by_slug
 from infra.services.preflight import preflight as check
 from infra.services.rights import cluster_check_rights
 from infra.web.forms import PreflightForm
-from portal.kernel.actors import PLATFORM_ADMIN, Actor
+from portal.kernel.actors import PLATFORM_ADMIN
 from portal.kernel.conditions import get_condition
 from portal.kernel.problems import Forbidden, Problem
-from portal.kernel.web import actor_of, platform_page
+from portal.kernel.web import person_of, platform_page
 
 
 def rights_context(report: RightsReport | None) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def preflight(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {"form": form, "facts": None, **rights_context(None)}
     if request.method == "POST" and form.is_valid():
         try:
-            facts = check(**form.cleaned_data, actor=_actor(request))
+            facts = check(**form.cleaned_data, actor=person_of(request))
         except Problem as problem:
             form.add_problem(problem)
         else:
@@ -58,7 +58,7 @@ def preflight(request: HttpRequest) -> HttpResponse:
 @platform_page()
 def cluster_rights(request: HttpRequest, slug: str) -> HttpResponse:
     """What our credentials may do on a connected cluster; POST has it asked for again."""
-    cluster, actor = cluster_by_slug(slug), _actor(request)
+    cluster, actor = cluster_by_slug(slug), person_of(request)
     if request.method == "POST":
         if not actor.is_platform(PLATFORM_ADMIN):
             raise Forbidden("It takes a platform-admin to have the rights asked for.")
@@ -72,9 +72,3 @@ def cluster_rights(request: HttpRequest, slug: str) -> HttpResponse:
         **rights_context(RightsReport.load(cluster.rights)),
     }
     return render(request, "infra/cluster_rights.html", context)
-
-
-def _actor(request: HttpRequest) -> Actor:
-    actor = actor_of(request)
-    assert actor is not None  # platform_page has seen to it
-    return actor

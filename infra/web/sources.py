@@ -16,11 +16,11 @@ from infra.selectors import telemetry as selectors
 from infra.selectors.clusters import cluster_by_slug
 from infra.services import endpoints as services
 from infra.web.forms import _pairs
-from portal.kernel.actors import PLATFORM_ADMIN, Actor
+from portal.kernel.actors import PLATFORM_ADMIN
 from portal.kernel.clock import utcnow
 from portal.kernel.forms import PortalForm
 from portal.kernel.problems import NotFound, Problem
-from portal.kernel.web import actor_of, platform_page
+from portal.kernel.web import person_of, platform_page
 
 _SECRETS = ("token", "username", "password", "client_cert", "client_key")
 _PEM = {"rows": 4, "class": "manifest", "autocomplete": "off", "spellcheck": "false"}
@@ -100,7 +100,7 @@ def source_set(request: HttpRequest, slug: str, role: str) -> HttpResponse:
     cluster, form = cluster_by_slug(slug), EndpointForm(request.POST, prefix=role)
     if form.is_valid():
         try:
-            row = services.endpoint_set(cluster=cluster, role=role, **form.arguments(), actor=_actor(request))
+            row = services.endpoint_set(cluster=cluster, role=role, **form.arguments(), actor=person_of(request))
         except Problem as problem:
             form.add_problem(problem)
         else:
@@ -114,7 +114,7 @@ def source_set(request: HttpRequest, slug: str, role: str) -> HttpResponse:
 @platform_page(PLATFORM_ADMIN)
 def source_act(request: HttpRequest, slug: str, role: str, action: str) -> HttpResponse:
     """Test, pause, resume, remove."""
-    cluster, actor = cluster_by_slug(slug), _actor(request)
+    cluster, actor = cluster_by_slug(slug), person_of(request)
     endpoint = selectors.endpoints_of(cluster).filter(role=role).first()
     if endpoint is None:
         raise NotFound(f"No {role} is set for cluster {slug}.")
@@ -150,7 +150,7 @@ def _page(
         "age": round((utcnow() - source.last_sample_at).total_seconds()) if source and source.last_sample_at else None,
         "gaps": gaps[: selectors.GAPS],
         "more_gaps": max(0, gaps.count() - selectors.GAPS),
-        "may_change": _actor(request).is_platform(PLATFORM_ADMIN) and cluster.abandoned_at is None,
+        "may_change": person_of(request).is_platform(PLATFORM_ADMIN) and cluster.abandoned_at is None,
         "refusal": refusal,
     }
     return render(request, "infra/sources.html", context, status=status)
@@ -166,9 +166,3 @@ def _form(role: str, row: ClusterEndpoint | None) -> EndpointForm:
 
 def _back(slug: str) -> HttpResponse:
     return HttpResponseRedirect(reverse("infra:cluster-sources", args=[slug]), status=303)
-
-
-def _actor(request: HttpRequest) -> Actor:
-    actor = actor_of(request)
-    assert actor is not None  # platform_page has seen to it
-    return actor

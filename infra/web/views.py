@@ -25,15 +25,9 @@ from infra.web.forms import AbandonForm, ClusterDescription, ConnectForm, Kubeco
 from infra.web.history import HistoryForm
 from infra.web.manifests import manifest_documents
 from infra.web.rights import rights_context
-from portal.kernel.actors import PLATFORM_ADMIN, Actor
+from portal.kernel.actors import PLATFORM_ADMIN
 from portal.kernel.problems import Invalid, Problem
-from portal.kernel.web import actor_of, platform_page
-
-
-def _actor(request: HttpRequest) -> Actor:
-    actor = actor_of(request)
-    assert actor is not None  # platform_page has seen to it
-    return actor
+from portal.kernel.web import person_of, platform_page
 
 
 def _to_cluster(slug: str) -> HttpResponse:
@@ -51,7 +45,7 @@ def clusters(request: HttpRequest) -> HttpResponse:
         "pools": pool_figures([cluster for cluster in rows if cluster.abandoned_at is None]),
         "sites": Site.objects.order_by("slug"),
         "gpu_types": GPUType.objects.order_by("slug"),
-        "may_change": _actor(request).is_platform(PLATFORM_ADMIN),
+        "may_change": person_of(request).is_platform(PLATFORM_ADMIN),
     }
     return render(request, "infra/clusters.html", context)
 
@@ -64,7 +58,7 @@ def connect(request: HttpRequest) -> HttpResponse:
     report: RightsReport | None = None
     if request.method == "POST" and form.is_valid():
         try:
-            cluster = services.cluster_connect(**form.cleaned_data, actor=_actor(request))
+            cluster = services.cluster_connect(**form.cleaned_data, actor=person_of(request))
         except Problem as problem:
             form.add_problem(problem)
             report = RightsReport.load(problem.extra.get("rights") or {})
@@ -85,7 +79,7 @@ def site_create(request: HttpRequest) -> HttpResponse:
     form = SiteForm(request.POST, prefix="site")
     if form.is_valid():
         try:
-            site = services.site_create(**form.cleaned_data, actor=_actor(request))
+            site = services.site_create(**form.cleaned_data, actor=person_of(request))
         except Problem as problem:
             form.add_problem(problem)
         else:
@@ -116,7 +110,7 @@ def _cluster_page(request: HttpRequest, row: Cluster, status: int = 200, **more:
         "claims": NamespaceClaim.objects.filter(cluster=row, valid_to__isnull=True).order_by("namespace"),
         "unmapped": [] if row.abandoned_at else unmapped_namespaces([row]),
         "leftovers": left_on(row.pk) if row.abandoned_at else [],
-        "may_change": _actor(request).is_platform(PLATFORM_ADMIN) and row.abandoned_at is None,
+        "may_change": person_of(request).is_platform(PLATFORM_ADMIN) and row.abandoned_at is None,
         "described": ClusterDescription(initial=described),
         "faults": [] if row.abandoned_at else faults_now([row.pk]),
         "history": history_of(row),
@@ -135,7 +129,7 @@ def cluster_update(request: HttpRequest, slug: str) -> HttpResponse:
     row, form = cluster_by_slug(slug), ClusterDescription(request.POST)
     if form.is_valid():
         try:
-            services.cluster_update(cluster=row, **form.cleaned_data, actor=_actor(request))
+            services.cluster_update(cluster=row, **form.cleaned_data, actor=person_of(request))
         except Problem as problem:
             form.add_problem(problem)
         else:
@@ -154,7 +148,7 @@ def pool_overcommit(request: HttpRequest, slug: str, name: str) -> HttpResponse:
     try:
         if text and not (text.isdecimal() and len(text) <= 6):
             raise Invalid.field("/percent", f"{text[:32]!r} is no whole number of percent.")
-        pool_overcommit_set(pool=pool, percent=int(text) if text else None, actor=_actor(request))
+        pool_overcommit_set(pool=pool, percent=int(text) if text else None, actor=person_of(request))
     except Problem as problem:
         if not problem.errors:
             return _cluster_page(request, row, problem.status, refusal=[problem.detail])
@@ -168,7 +162,7 @@ def pool_overcommit(request: HttpRequest, slug: str, name: str) -> HttpResponse:
 @platform_page(PLATFORM_ADMIN)
 def cluster_act(request: HttpRequest, slug: str, action: str) -> HttpResponse:
     """Pause, resume, observe, manage."""
-    row, actor = cluster_by_slug(slug), _actor(request)
+    row, actor = cluster_by_slug(slug), person_of(request)
     try:
         if action == "pause":
             services.cluster_pause(cluster=row, actor=actor)
@@ -190,7 +184,7 @@ def cluster_kubeconfig(request: HttpRequest, slug: str) -> HttpResponse:
     row, form = cluster_by_slug(slug), KubeconfigForm(request.POST)
     if form.is_valid():
         try:
-            services.cluster_rotate_kubeconfig(cluster=row, **form.cleaned_data, actor=_actor(request))
+            services.cluster_rotate_kubeconfig(cluster=row, **form.cleaned_data, actor=person_of(request))
         except Problem as problem:
             form.add_problem(problem)
         else:
@@ -208,7 +202,7 @@ def cluster_abandon(request: HttpRequest, slug: str) -> HttpResponse:
         form.add_error("confirm", f"Type {slug} to say that you mean this cluster.")
     if form.is_valid():
         try:
-            services.cluster_abandon(cluster=row, reason=form.cleaned_data["reason"], actor=_actor(request))
+            services.cluster_abandon(cluster=row, reason=form.cleaned_data["reason"], actor=person_of(request))
         except Problem as problem:
             form.add_problem(problem)
         else:
@@ -226,7 +220,7 @@ def manifests(request: HttpRequest) -> HttpResponse:
         try:
             for document in manifest_documents(form.cleaned_data["manifest"]):
                 apply = inference_class_apply if document.get("kind") == "InferenceClass" else inference_cluster_apply
-                done = apply(manifest=document, actor=_actor(request))
+                done = apply(manifest=document, actor=person_of(request))
                 for note in getattr(done, "notes", ()):
                     messages.warning(request, note)
         except Problem as problem:

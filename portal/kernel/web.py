@@ -31,6 +31,13 @@ def actor_of(request: HttpRequest) -> Actor | None:
     return actor
 
 
+def person_of(request: HttpRequest) -> Actor:
+    """The signed-in person, within a page that lets nobody else in (:func:`platform_page` has seen to it)."""
+    actor = actor_of(request)
+    assert actor is not None
+    return actor
+
+
 def is_htmx(request: HttpRequest) -> bool:
     """Whether htmx asks for a fragment; a restored history entry wants the whole page."""
     return (

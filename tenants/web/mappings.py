@@ -12,10 +12,10 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
 from portal.accounts.models import User
-from portal.kernel.actors import PLATFORM_ADMIN, Actor
+from portal.kernel.actors import PLATFORM_ADMIN
 from portal.kernel.forms import PortalForm
 from portal.kernel.problems import Problem
-from portal.kernel.web import actor_of, platform_page, system_render
+from portal.kernel.web import person_of, platform_page, system_render
 from tenants.models import GroupMapping, Member, Tenant
 from tenants.selectors.mappings import mapping_lines
 from tenants.services.mappings import mapping_add, mapping_remove
@@ -49,17 +49,11 @@ class MappingForm(PortalForm):
         tenant.queryset = Tenant.objects.order_by("slug")
 
 
-def _actor(request: HttpRequest) -> Actor:
-    actor = actor_of(request)
-    assert actor is not None  # platform_page has seen to it
-    return actor
-
-
 @require_http_methods(["GET", "HEAD", "POST"])
 @platform_page()
 def mappings(request: HttpRequest) -> HttpResponse:
     """All rules with those who match them; a platform-admin adds one (POST)."""
-    actor, status = _actor(request), 200
+    actor, status = person_of(request), 200
     form = MappingForm(request.POST or None)
     if request.method == "POST":
         status = 422
@@ -84,6 +78,6 @@ def mappings(request: HttpRequest) -> HttpResponse:
 @platform_page(PLATFORM_ADMIN)
 def remove(request: HttpRequest, mapping_id: UUID) -> HttpResponse:
     """Take a rule away."""
-    mapping_remove(mapping_id=mapping_id, actor=_actor(request))
+    mapping_remove(mapping_id=mapping_id, actor=person_of(request))
     messages.success(request, "The rule is gone, and so are the roles that only it gave.")
     return HttpResponseRedirect(reverse("tenants:mappings"), status=303)

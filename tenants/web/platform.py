@@ -14,10 +14,10 @@ from infra.models import NamespaceClaim
 from infra.selectors.claims import unmapped_namespaces
 from infra.selectors.clusters import cluster_list
 from infra.services.claims import namespace_claim_end, namespace_claim_set
-from portal.kernel.actors import PLATFORM_ADMIN, Actor
+from portal.kernel.actors import PLATFORM_ADMIN
 from portal.kernel.clock import utcnow
 from portal.kernel.problems import NotFound, Problem
-from portal.kernel.web import actor_of, platform_page, system_render
+from portal.kernel.web import person_of, platform_page, system_render
 from tenants.models import Member, ModelDeployment, Tenant, TenantNamespace, Zone
 from tenants.selectors.members import members_of
 from tenants.selectors.quota import quota_lines
@@ -49,12 +49,6 @@ from tenants.web.zone_forms import RulesForm
 REASON = "platform pages: tenants"
 
 
-def _actor(request: HttpRequest) -> Actor:
-    actor = actor_of(request)
-    assert actor is not None  # platform_page has seen to it
-    return actor
-
-
 def _tenant(slug: str) -> Tenant:
     row = Tenant.objects.select_related("zone").filter(slug=slug).first()
     if row is None:
@@ -81,7 +75,7 @@ def _tenants_page(request: HttpRequest, status: int = 200, **more: Any) -> HttpR
             "zones": Zone.objects.order_by("slug"),
             "form": TenantForm(),
             "zone_form": ZoneForm(prefix="zone"),
-            "may_change": _actor(request).is_platform(PLATFORM_ADMIN),
+            "may_change": person_of(request).is_platform(PLATFORM_ADMIN),
             **more,
         }
 
@@ -95,7 +89,7 @@ def create(request: HttpRequest) -> HttpResponse:
     form = TenantForm(request.POST)
     if form.is_valid():
         try:
-            row = tenant_create(**form.cleaned_data, actor=_actor(request))
+            row = tenant_create(**form.cleaned_data, actor=person_of(request))
         except Problem as problem:
             form.add_problem(problem)
         else:
@@ -111,7 +105,7 @@ def create_zone(request: HttpRequest) -> HttpResponse:
     form = ZoneForm(request.POST, prefix="zone")
     if form.is_valid():
         try:
-            zone = zone_create(**form.cleaned_data, actor=_actor(request))
+            zone = zone_create(**form.cleaned_data, actor=person_of(request))
         except Problem as problem:
             form.add_problem(problem)
         else:
@@ -152,7 +146,7 @@ def _tenant_page(request: HttpRequest, row: Tenant, status: int = 200, **more: A
             "quota_form": QuotaForm(),
             "member_form": MemberForm(initial={"role": Member.Role.OWNER}),
             **parts_context(row),
-            "may_change": _actor(request).is_platform(PLATFORM_ADMIN),
+            "may_change": person_of(request).is_platform(PLATFORM_ADMIN),
             **more,
         }
 
@@ -166,7 +160,7 @@ def change(request: HttpRequest, slug: str) -> HttpResponse:
     row, form = _tenant(slug), TenantChangeForm(request.POST)
     if form.is_valid():
         try:
-            tenant_update(tenant=row, **form.cleaned_data, actor=_actor(request))
+            tenant_update(tenant=row, **form.cleaned_data, actor=person_of(request))
         except Problem as problem:
             form.add_problem(problem)
         else:
@@ -182,7 +176,7 @@ def move(request: HttpRequest, slug: str) -> HttpResponse:
     row, form = _tenant(slug), MoveForm(request.POST)
     if form.is_valid():
         try:
-            tenant_set_zone(tenant=row, zone=form.cleaned_data["zone"], actor=_actor(request))
+            tenant_set_zone(tenant=row, zone=form.cleaned_data["zone"], actor=person_of(request))
         except Problem as problem:
             form.add_problem(problem)
         else:
@@ -198,7 +192,7 @@ def set_rules(request: HttpRequest, slug: str) -> HttpResponse:
     row, form = _tenant(slug), RulesForm(request.POST)
     if form.is_valid():
         try:
-            done = tenant_rules_set(tenant=row, **form.rules(), actor=_actor(request))
+            done = tenant_rules_set(tenant=row, **form.rules(), actor=person_of(request))
         except Problem as problem:
             form.add_problem(problem)
         else:
@@ -211,7 +205,7 @@ def set_rules(request: HttpRequest, slug: str) -> HttpResponse:
 @platform_page(PLATFORM_ADMIN)
 def set_state(request: HttpRequest, slug: str) -> HttpResponse:
     """Suspend, or make active."""
-    tenant_set_state(tenant=_tenant(slug), state=request.POST.get("state", ""), actor=_actor(request))
+    tenant_set_state(tenant=_tenant(slug), state=request.POST.get("state", ""), actor=person_of(request))
     return _to("platform-tenant", slug)
 
 
@@ -227,7 +221,7 @@ def set_quota(request: HttpRequest, slug: str) -> HttpResponse:
                 gpu_type=form.cleaned_data["gpu_type"],
                 limit=form.millionths("limit"),
                 guaranteed=form.millionths("guaranteed"),
-                actor=_actor(request),
+                actor=person_of(request),
             )
         except Problem as problem:
             form.add_problem(problem)
@@ -244,7 +238,7 @@ def set_sharing(request: HttpRequest, slug: str) -> HttpResponse:
     row, form = _tenant(slug), SharingForm(request.POST)
     if form.is_valid():
         try:
-            tenant_sharing_set(tenant=row, **form.cleaned_data, actor=_actor(request))
+            tenant_sharing_set(tenant=row, **form.cleaned_data, actor=person_of(request))
         except Problem as problem:
             form.add_problem(problem)
         else:
@@ -260,7 +254,7 @@ def set_profiles(request: HttpRequest, slug: str) -> HttpResponse:
     row, form = _tenant(slug), ProfilesForm(request.POST)
     if form.is_valid():
         try:
-            quota = quota_profiles_set(tenant=row, **form.cleaned_data, actor=_actor(request))
+            quota = quota_profiles_set(tenant=row, **form.cleaned_data, actor=person_of(request))
         except Problem as problem:
             form.add_problem(problem)
         else:
@@ -281,7 +275,7 @@ def add_member(request: HttpRequest, slug: str) -> HttpResponse:
                 tenant=row,
                 username=form.cleaned_data["username"].strip().lower(),
                 role=form.cleaned_data["role"],
-                actor=_actor(request),
+                actor=person_of(request),
             )
         except Problem as problem:
             form.add_problem(problem)
@@ -294,7 +288,7 @@ def add_member(request: HttpRequest, slug: str) -> HttpResponse:
 @platform_page()
 def namespaces(request: HttpRequest) -> HttpResponse:
     """Whose namespaces are, and which are nobody's; a platform-admin gives them to tenants (POST)."""
-    actor, status = _actor(request), 200
+    actor, status = person_of(request), 200
     wanted = {name: request.GET[name] for name in ("cluster", "namespace") if name in request.GET}
     form = ClaimForm(request.POST or None, initial={"valid_from": utcnow().strftime("%Y-%m-01 00:00"), **wanted})
     if request.method == "POST":
@@ -336,6 +330,6 @@ def end_claim(request: HttpRequest, claim_id: UUID) -> HttpResponse:
     claim = NamespaceClaim.objects.select_related("cluster").filter(pk=claim_id).first()
     if claim is None:
         raise NotFound("There is no such claim.")
-    namespace_claim_end(claim=claim, valid_to=utcnow(), actor=_actor(request))
+    namespace_claim_end(claim=claim, valid_to=utcnow(), actor=person_of(request))
     messages.success(request, f"{claim.namespace} is nobody's from now on.")
     return _to("namespaces")

@@ -11,10 +11,10 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from portal.kernel.actors import PLATFORM_ADMIN, Actor
+from portal.kernel.actors import PLATFORM_ADMIN
 from portal.kernel.problems import NotFound, Problem
 from portal.kernel.scoping import system_scope, tenant_scope
-from portal.kernel.web import actor_of, platform_page, system_render
+from portal.kernel.web import person_of, platform_page, system_render
 from tenants.models import QuotaRequest, Tenant
 from tenants.permissions import Perm, may, require
 from tenants.selectors.capacity import capacity_lines
@@ -172,7 +172,7 @@ def platform_request(request: HttpRequest, request_id: UUID) -> HttpResponse:
 
 
 def _platform_page(request: HttpRequest, request_id: UUID, status: int = 200, **more: Any) -> HttpResponse:
-    actor = _actor(request)
+    actor = person_of(request)
 
     def context() -> dict[str, Any]:
         row = _visible(request_id)
@@ -200,7 +200,7 @@ def decide(request: HttpRequest, request_id: UUID) -> HttpResponse:
         row = _visible(request_id)
     form = DecisionForm(request.POST)
     if form.is_valid():
-        text, actor = form.cleaned_data["comment"], _actor(request)
+        text, actor = form.cleaned_data["comment"], person_of(request)
         try:
             match request.POST.get("decision"):
                 case "approve":
@@ -225,12 +225,6 @@ def _visible(request_id: UUID) -> QuotaRequest:
     if row is None:
         raise NotFound("There is no such quota request.")
     return row
-
-
-def _actor(request: HttpRequest) -> Actor:
-    actor = actor_of(request)
-    assert actor is not None  # platform_page has seen to it
-    return actor
 
 
 def _to(name: str, *args: object) -> HttpResponse:

@@ -9,9 +9,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from portal.kernel.actors import PLATFORM_ADMIN, Actor
+from portal.kernel.actors import PLATFORM_ADMIN
 from portal.kernel.problems import NotFound, Problem
-from portal.kernel.web import actor_of, platform_page, system_render
+from portal.kernel.web import person_of, platform_page, system_render
 from tenants.models import Zone
 from tenants.selectors.zones import zone_views
 from tenants.services.zones import pool_keep, zone_delete, zone_update
@@ -34,7 +34,7 @@ def rename(request: HttpRequest, slug: str) -> HttpResponse:
     zone, form = _zone(slug), RenameForm(request.POST)
     if form.is_valid():
         try:
-            zone_update(zone=zone, **form.cleaned_data, actor=_actor(request))
+            zone_update(zone=zone, **form.cleaned_data, actor=person_of(request))
         except Problem as problem:
             form.add_problem(problem)
         else:
@@ -48,7 +48,7 @@ def rename(request: HttpRequest, slug: str) -> HttpResponse:
 def delete(request: HttpRequest, slug: str) -> HttpResponse:
     """Delete an empty zone."""
     try:
-        zone_delete(zone=_zone(slug), actor=_actor(request))
+        zone_delete(zone=_zone(slug), actor=person_of(request))
     except Problem as problem:
         return _page(request, problem.status, refusal=problem.detail)
     messages.success(request, f"Zone {slug} is gone.")
@@ -62,7 +62,7 @@ def keep(request: HttpRequest) -> HttpResponse:
     form = PoolZoneForm(request.POST)
     if form.is_valid():
         try:
-            pool = pool_keep(**form.cleaned_data, actor=_actor(request))
+            pool = pool_keep(**form.cleaned_data, actor=person_of(request))
         except Problem as problem:
             form.add_problem(problem)
         else:
@@ -77,7 +77,7 @@ def _page(request: HttpRequest, status: int = 200, **more: Any) -> HttpResponse:
         return {
             "views": zone_views(),
             "keep_form": PoolZoneForm(),
-            "may_change": _actor(request).is_platform(PLATFORM_ADMIN),
+            "may_change": person_of(request).is_platform(PLATFORM_ADMIN),
             **more,
         }
 
@@ -93,9 +93,3 @@ def _zone(slug: str) -> Zone:
 
 def _back() -> HttpResponse:
     return HttpResponseRedirect(reverse("tenants:platform-zones"), status=303)
-
-
-def _actor(request: HttpRequest) -> Actor:
-    actor = actor_of(request)
-    assert actor is not None  # platform_page has seen to it
-    return actor
