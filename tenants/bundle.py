@@ -99,7 +99,7 @@ def namespace_bundle(facts: BundleFacts) -> list[Manifest]:
     """The manifests of a tenant's namespace, in the order in which they must be applied."""
     return [
         _namespace(facts),
-        _resource_quota(facts),
+        resource_quota(facts),
         _limit_range(facts),
         *_network_policies(facts),
         *(_rbac(facts) if facts.people else ()),
@@ -129,7 +129,8 @@ def _namespace(facts: BundleFacts) -> Manifest:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
 
-def _resource_quota(facts: BundleFacts) -> Manifest:
+def resource_quota(facts: BundleFacts) -> Manifest:
+    """The ResourceQuota alone. Raises WrongQuotaKeys where the API server would take a key for something else."""
     resources = {GPU: 0} | dict(facts.gpu_resources)
     hard = {key: str(value) for key, value in facts.limits.items()}
     hard |= {f"{REQUESTS}{name}": str(amount) for name, amount in resources.items()}

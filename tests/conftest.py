@@ -14,7 +14,7 @@ from django.test import TransactionTestCase
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-from tests.support.db import SERVER, Clone, take_clone
+from tests.support.db import SERVER, SUPERUSER, Clone, take_clone
 
 # No test may fail for being slow on a busy machine; continuous integration tries the same examples each time.
 hypothesis_settings.register_profile(
@@ -60,6 +60,28 @@ def raw(clone: Clone) -> Generator[psycopg.Connection[tuple[object, ...]]]:
     """A connection as the app role, with nothing of ours in between: what row-level security must withstand."""
     with clone.connect() as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def outside(clone: Clone) -> Generator[psycopg.Connection[tuple[object, ...]]]:
+    """A connection that sees what is committed, whatever the test's own transaction is."""
+    with clone.connect(SUPERUSER) as opened:
+        opened.autocommit = True
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_committed(request: pytest.FixtureRequest) -> Generator[None]:
+    """A test that is rolled back must not commit from another thread: others would find its rows."""
+    marker = request.node.get_closest_marker("django_db")
+    rolled_back = "db" in request.fixturenames or marker is not None
+    if (marker is not None and marker.kwargs.get("transaction")) or "transactional_db" in request.fixturenames:
+        rolled_back = False
+    outside = request.getfixturevalue("outside") if rolled_back else None
+    yield
+    if outside is not None and outside.execute("SELECT FROM kernel_auditevent LIMIT 1").fetchone() is not None:
+        CLONE.flush()
+        pytest.fail("something was committed beside the test's transaction; mark it django_db(transaction=True)")
 
 
 @pytest.fixture(autouse=True)

@@ -70,6 +70,15 @@ def namespace_annotations(
     return found
 
 
+def quota_annotation(enforced: bool) -> dict[str, str]:
+    """Whether the cluster counts pods against every key of the namespace's ResourceQuota.
+
+    It does not from the start, and what asks for cards before then is refused. A namespace that says nothing of it was
+    made before there was this rule, and is not held up.
+    """
+    return {PREFIX + "quota-enforced": _flag(enforced)}
+
+
 def rules() -> list[Rule]:
     """Every rule, by policy."""
     return [rule for policy in POLICIES for rule in policy.rules]

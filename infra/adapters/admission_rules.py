@@ -67,6 +67,25 @@ _HAMIS_OWN = (
     "string(c.?resources.?limits.orValue({})[?'nvidia.com/priority'].orValue('')))"
 )
 _SHARES = "['nvidia.com/gpumem', 'nvidia.com/gpumem-percentage', 'nvidia.com/gpucores']"
+# What vCluster's network policy takes for a tenant cluster's control plane: the syncer renames this label of a tenant's
+# pod (vCluster v0.36), so only somebody in its place would write it.
+# Its policy for a snapshot's pods goes by a label that the syncer leaves as it is, so a tenant could write that one.
+_CONTROL_PLANE = (
+    f"['release', 'app'].filter(k, k in {_LABELS} && (k == 'release' || {_LABELS}[k] == 'vcluster-snapshot') && "
+    f"('vcluster.loft.sh/managed-by' in {_LABELS} || "
+    "(variables.tenants_hand && request.namespace.startsWith('vc-'))))"
+)
+# What Kubernetes itself makes of an object or a claim. Everything else (nfs, iscsi, cephfs, csi, ...) has the kubelet
+# reach a server or a disk that the pod names, past every network policy; nobody but the node's administrator may.
+_PLAIN_VOLUMES = (
+    "['configMap', 'downwardAPI', 'emptyDir', 'ephemeral', 'hostPath', 'image', 'name', 'persistentVolumeClaim', "
+    "'projected', 'secret']"
+)
+# What the portal's quotas count, or what is no card at all: the rest a platform-admin has to name.
+_COUNTED = (
+    "['nvidia.com/gpu', 'nvidia.com/gpu.shared', 'nvidia.com/gpumem', 'nvidia.com/gpumem-percentage', "
+    "'nvidia.com/gpucores', 'nvidia.com/priority']"
+)
 _REMOTE_CODE = "(?i)(^|[^\\\\w-])--tru"
 
 
@@ -99,7 +118,14 @@ PODS = Policy(
         ),
         ("registries", f"{_NAMESPACE}[?'{PREFIX}image-registries'].orValue('').split(',')"),
         ("platform_images", f"{_NAMESPACE}[?'{PREFIX}platform-images'].orValue('').split(',').filter(p, p != '')"),
-        ("paths", "variables.all.map(c, c.?image.orValue(''))"),
+        # Images are mounted as volumes too.
+        (
+            "paths",
+            (
+                "variables.all.map(c, c.?image.orValue('')) + object.spec.?volumes.orValue([])"
+                ".filter(v, 'image' in v).map(v, v.image.?reference.orValue(''))"
+            ),
+        ),
         # docker.io is what an image without a registry is from, library/ where it has no owner either.
         (
             "full_paths",
@@ -176,6 +202,21 @@ PODS = Policy(
             f"'hami.io/webhook' in {_LABELS} ? ['hami.io/webhook'] : []",
             "this label would take the pod out of HAMi's hands, and so out of its share",
             "Leave the label out.",
+        ),
+        Rule(
+            "control-plane-label",
+            _CONTROL_PLANE,
+            "with these labels the pod would pass for a part of a tenant cluster's control plane, which has a way out "
+            "of its own",
+            "Leave them out, or choose another value of app.",
+        ),
+        Rule(
+            "quota-not-enforced",
+            f"{_NEW} && {_NAMESPACE}[?'{PREFIX}quota-enforced'].orValue('') == 'false' ? "
+            + _named("c.?resources.?limits.orValue({}).exists(r, r.startsWith('nvidia.com/'))")
+            + " : []",
+            "these containers ask for cards, and the cluster does not hold the namespace's quota against them yet",
+            "Try again in a moment: the namespace opens as soon as its quota is enforced.",
         ),
         Rule(
             "scheduler",

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from django.conf import settings
 from django.db.models import QuerySet
 
-from infra.adapters.admission import namespace_annotations
+from infra.adapters.admission import namespace_annotations, quota_annotation
 from infra.kube.apply import Owner, force_fields
 from infra.kube.client import KubeClient
-from infra.kube.errors import ClusterPaused, KubeError
+from infra.kube.errors import ClusterPaused, KubeError, NotFound
 from infra.models import Cluster
 from infra.quantity import parse_quantity
-from infra.services.inventory import Superseded, inventory_apply
+from infra.services.inventory import ApplyReport, Superseded, inventory_apply
 from portal.kernel.conditions import Condition, set_condition
 from portal.kernel.scoping import system_scope
 from portal.kernel.workqueue import Claimed, Done, Outcome, RetryAfter, register
-from tenants.bundle import OWNER_KIND, QUOTA_NAME, BundleFacts, Manifest, namespace_bundle
+from tenants.bundle import OWNER_KIND, QUOTA_NAME, BundleFacts, Manifest, namespace_bundle, resource_quota
 from tenants.models import QuotaAllotment, TenantNamespace
 from tenants.quota_keys import WrongQuotaKeys
 from tenants.selectors.namespaces import gpu_limits
@@ -41,8 +42,14 @@ class _Wanted:
     name: str
     tenant_id: UUID
     generation: int
-    manifests: list[Manifest]
+    facts: BundleFacts
+    hard: Mapping[str, str]
     targets: dict[UUID, int]
+
+    def manifests(self, *, quota_enforced: bool) -> list[Manifest]:
+        """The bundle. Until its quota is enforced the namespace is closed to pods that ask for cards."""
+        annotations = {**self.facts.annotations, **quota_annotation(quota_enforced)}
+        return namespace_bundle(replace(self.facts, annotations=annotations))
 
 
 def _stalled(item: Claimed, message: str) -> None:
@@ -63,11 +70,17 @@ def reconcile(item: Claimed) -> Outcome:
         _give_back(item)
         return Done()
     owner = Owner(OWNER_KIND, item.object_id, wanted.tenant_id, wanted.generation)
+
+    def apply(*, quota_enforced: bool) -> ApplyReport:
+        manifests = wanted.manifests(quota_enforced=quota_enforced)
+        return inventory_apply(item=item, cluster=wanted.cluster, owner=owner, manifests=manifests, force=FORCE)
+
     try:
-        report = inventory_apply(
-            item=item, cluster=wanted.cluster, owner=owner, manifests=wanted.manifests, force=FORCE
-        )
-        enforced, overused = _quota_seen(wanted)
+        open_before = _quota_seen(wanted).counted
+        report = apply(quota_enforced=open_before)
+        quota = _quota_seen(wanted)
+        if quota.enforced and not open_before:
+            apply(quota_enforced=True)
     except Superseded:
         return RetryAfter(1, "a newer generation was applied meanwhile")
     except ClusterPaused as error:
@@ -80,8 +93,8 @@ def reconcile(item: Claimed) -> Outcome:
         # Quota rows before the namespace's: whoever places takes them in this order too.
         # Where more is used than the lowered figure, what is used counts on: nothing of it may be had elsewhere yet.
         shrank = (
-            enforced
-            and not overused
+            quota.enforced
+            and not quota.overused
             and allotments_confirmed(
                 tenant_id=wanted.tenant_id,
                 cluster_id=wanted.cluster.pk,
@@ -90,7 +103,7 @@ def reconcile(item: Claimed) -> Outcome:
             )
         )
         row = TenantNamespace.objects.select_for_update().get(pk=item.object_id)
-        if not enforced:
+        if not quota.enforced:
             _say(
                 row,
                 "False",
@@ -101,15 +114,14 @@ def reconcile(item: Claimed) -> Outcome:
         row.observed_generation = max(row.observed_generation, wanted.generation)
         row.save(update_fields=["observed_generation"])
         message = f"Changes by {taken_back} were taken back." if taken_back else ""
-        if overused:
-            message = (
-                f"Pods there use more than the lowered quota: {overused}. It counts until they have ended. {message}"
-            )
-        _say(row, "True", "QuotaOverused" if overused else "Applied", message.strip())
+        if quota.overused:
+            over = f"Pods there use more than the lowered quota: {quota.overused}. It counts until they have ended."
+            message = f"{over} {message}"
+        _say(row, "True", "QuotaOverused" if quota.overused else "Applied", message.strip())
         if shrank:
             deployments_wake(tenant_id=wanted.tenant_id)
         queueing_mark(wanted.cluster)
-        if overused and any(part.target < part.amount for part in _parts(row)):
+        if quota.overused and any(part.target < part.amount for part in _parts(row)):
             return RetryAfter(OVERUSED_SECONDS, message)
     return Done()
 
@@ -157,7 +169,8 @@ def _load(item: Claimed) -> _Wanted | None:
             name=row.name,
             tenant_id=row.tenant_id,
             generation=row.generation,
-            manifests=namespace_bundle(facts),
+            facts=facts,
+            hard=resource_quota(facts)["spec"]["hard"],
             targets={part.pk: part.target for part in parts},
         )
 
@@ -173,23 +186,41 @@ def _what_it_may_run(row: TenantNamespace) -> dict[str, str]:
     )
 
 
-def _quota_seen(wanted: _Wanted) -> tuple[bool, str]:
-    """Whether the ResourceQuota holds as written, and what of it is overused (``requests.nvidia.com/gpu 4 of 3``).
+@dataclass(frozen=True)
+class QuotaSeen:
+    """What the API server says of the namespace's ResourceQuota.
 
-    It holds only once the cluster's controller has copied it into ``status.hard``. Lowering ends no pods, and one may
-    have been admitted a moment before: only ``status.used`` tells.
+    ``counted``: pods are counted against every key that we write, whatever the figures. ``enforced``: the figures are
+    those that we write. ``overused``: what is over them (``requests.nvidia.com/gpu 4 of 3``).
     """
-    live = KubeClient.for_cluster(wanted.cluster).get("v1", "ResourceQuota", QUOTA_NAME, wanted.name)
+
+    counted: bool = False
+    enforced: bool = False
+    overused: str = ""
+
+
+def _quota_seen(wanted: _Wanted) -> QuotaSeen:
+    """It holds only once the cluster's controller has copied it into ``status.hard``. Lowering ends no pods, and one
+    may have been admitted a moment before: only ``status.used`` tells.
+    """
+    try:
+        live = KubeClient.for_cluster(wanted.cluster).get("v1", "ResourceQuota", QUOTA_NAME, wanted.name)
+    except NotFound:
+        return QuotaSeen()
     status = live.get("status") or {}
     hard, used = status.get("hard") or {}, status.get("used") or {}
-    written = next(each for each in wanted.manifests if each["kind"] == "ResourceQuota")["spec"]["hard"]
-    enforced = all(key in hard and parse_quantity(hard[key]) == parse_quantity(value) for key, value in written.items())
     over = [
         f"{key} {used[key]} of {value}"
-        for key, value in written.items()
+        for key, value in wanted.hard.items()
         if "nvidia.com/" in key and key in used and parse_quantity(used[key]) > parse_quantity(value)
     ]
-    return enforced, ", ".join(over)
+    return QuotaSeen(
+        counted=all(key in hard for key in wanted.hard),
+        enforced=all(
+            key in hard and parse_quantity(hard[key]) == parse_quantity(value) for key, value in wanted.hard.items()
+        ),
+        overused=", ".join(over),
+    )
 
 
 def _failed(item: Claimed, reason: str, message: str) -> Outcome:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.own import OwnPortal, own_portal
+from tests.chaos.own import PATIENCE, OwnPortal, own_portal
 from tests.support.instance import wait_for
 from tests.support.simulator import SimulatorProcess, simulator
 
@@ -36,6 +36,22 @@ def portal(fleet: SimulatorProcess) -> Iterator[OwnPortal]:
     """One installation."""
     with own_portal(fleet, FRA) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def whole_again(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test that failed left down or standing does not make the next ones fail."""
+    yield
+    if "portal" not in request.fixturenames:
+        return
+    portal: OwnPortal = request.getfixturevalue("portal")
+    portal.launch("postgres")
+    for name in list(portal.gone):
+        portal.launch(name)
+    wait_for(lambda: portal.readiness().get("code") == 200, "the portal's readiness", patience=PATIENCE)
+    _, answer = portal.call("GET", "/api/v1/tenants/ml-team/deployments")
+    for row in answer["results"]:
+        portal.remove(row["name"])
 
 
 def test_without_the_database_nothing_is_lost_and_all_go_on_by_themselves(portal: OwnPortal) -> None:
@@ -124,7 +140,7 @@ def test_without_a_watcher_changes_are_applied_and_what_happened_is_read_later(p
     assert portal.ask(TAKES_PART) == 0, "nobody watches"
     portal.launch("watcher")
     portal.until_ready("unseen")
-    assert portal.ask(TAKES_PART) == 1
+    wait_for(lambda: portal.ask(TAKES_PART) == 1, "the evidence of what happened meanwhile")
     portal.remove("unseen")
 
 
@@ -133,6 +149,7 @@ def test_without_a_cluster_everything_else_works_and_nothing_is_read_as_deleted(
 ) -> None:
     portal.deploy("stays")
     portal.until_ready("stays")
+    wait_for(lambda: portal.ask(TAKES_PART) == 1, "the evidence of its pod")
     fleet.process.send_signal(signal.SIGSTOP)
     try:
         portal.running.tick("infra.clusters.probe")

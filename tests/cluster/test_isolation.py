@@ -12,7 +12,15 @@ from typing import Any
 
 import pytest
 
-from infra.adapters.admission import API, MANAGED_LABEL, TENANT_LABEL, namespace_annotations, refused_by, rules
+from infra.adapters.admission import (
+    API,
+    MANAGED_LABEL,
+    TENANT_LABEL,
+    namespace_annotations,
+    quota_annotation,
+    refused_by,
+    rules,
+)
 from infra.adapters.probing import NAMESPACE as PROBES
 from infra.isolation import Piece
 from infra.kube.client import KubeClient
@@ -37,6 +45,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(900)]
 Obj = dict[str, Any]
 Change = Callable[[Obj], None]
 PATIENCE = 60.0
+SYNCED = "vcluster.loft.sh/managed-by"
 DIGEST = "@sha256:" + "0" * 64
 
 
@@ -141,6 +150,7 @@ PINNED = namespace_annotations(
 )
 TRUSTING = namespace_annotations(registries=None, pin_digests=False, allow_remote_code=True)
 ORDINARY = namespace_annotations(registries=None, pin_digests=False, allow_remote_code=False)
+CLOSED, OPEN = ORDINARY | quota_annotation(False), ORDINARY | quota_annotation(True)
 
 CASES: dict[str, list[Case]] = {
     "host-path": [
@@ -185,6 +195,16 @@ CASES: dict[str, list[Case]] = {
     ],
     "hami-webhook": [
         Case(pod(meta(labels={"hami.io/webhook": "ignore"})), pod(meta(labels={"hami.io/other": "ignore"})))
+    ],
+    "control-plane-label": [
+        Case(pod(meta(labels={SYNCED: "team", **labels})), pod(meta(labels={SYNCED: "team", "app": "vcluster"})))
+        for labels in ({"release": "team"}, {"release": "", "app": "vcluster"})
+    ]
+    + [Case(pod(meta(labels={SYNCED: "team", "release": "x"})), pod(meta(labels={"release": "x"})))],
+    "quota-not-enforced": [
+        Case(pod(resources=asks(gpu="1")), pod(resources={"limits": {"cpu": "1"}}), CLOSED),
+        Case(pod(init(resources=asks(**{"mig_1g.10gb": "1"}))), pod(init()), CLOSED),
+        Case(pod(resources=asks(gpumem="1000")), pod(), CLOSED),
     ],
     "scheduler": [
         Case(pod(spec(schedulerName="own-scheduler")), pod(spec(schedulerName="hami-scheduler"))),
@@ -347,6 +367,10 @@ def test_each_rule_refuses_the_bad_and_passes_the_good(guarded: Guarded) -> None
     guarded.allow(TRUSTING)
     assert guarded.becomes(pod(args=["--trust-remote-code"]), "")
     assert guarded.refusal(pod(image="anything")) == "", "no list: any registry"
+    guarded.allow(CLOSED)
+    assert guarded.becomes(pod(resources=asks(gpu="1")), "quota-not-enforced")
+    guarded.allow(OPEN)
+    assert guarded.becomes(pod(resources=asks(gpu="1")), "")
 
 
 def test_a_message_names_the_object_what_breaks_the_rule_and_what_to_do(guarded: Guarded) -> None:

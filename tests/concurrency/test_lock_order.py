@@ -23,6 +23,7 @@ from portal.kernel.scoping import system_scope
 from portal.kernel.workqueue import claim, run_item
 from tenants.models import ModelDeployment, ModelReplica, QuotaAllotment, Tenant, TenantNamespace
 from tenants.reconcilers import namespace as namespace_reconciler
+from tenants.reconcilers.namespace import QuotaSeen
 from tenants.services import placing, replicas
 from tenants.services.allotments import allotment_require, quota_locked
 from tenants.services.deployments import deployment_apply
@@ -99,10 +100,10 @@ def test_a_namespace_is_confirmed_while_something_is_placed(
     monkeypatch.setattr(namespace_reconciler, "inventory_apply", lambda **_: ApplyReport())
     holds, loaded = threading.Event(), threading.Event()
 
-    def enforced(wanted: Any) -> tuple[bool, str]:
+    def enforced(wanted: Any) -> QuotaSeen:
         loaded.set()
         assert holds.wait(20)
-        return True, ""
+        return QuotaSeen(counted=True, enforced=True)
 
     monkeypatch.setattr(namespace_reconciler, "_quota_seen", enforced)
     with system_scope("test"):

@@ -10,7 +10,7 @@ import pytest
 from portal.accounts.models import User
 from portal.demo.people import people_ensure
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)  # the seed writes from threads, which commit
 
 
 def test_a_password_that_keycloak_was_told_already_is_kept(tmp_path: Path) -> None:

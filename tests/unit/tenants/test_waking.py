@@ -22,6 +22,7 @@ from portal.kernel.scoping import system_scope
 from portal.kernel.workqueue import RetryAfter, run_item
 from tenants.models import ModelDeployment, ModelReplica, QuotaAllotment, Tenant, TenantNamespace
 from tenants.reconcilers import namespace as namespace_reconciler
+from tenants.reconcilers.namespace import QuotaSeen
 from tenants.services.deployments import deployment_apply
 from tenants.services.tenants import tenant_set_state
 from tests.support.fleet import make_cluster, make_node, make_pod, make_pool, make_type
@@ -53,7 +54,7 @@ def bundles(monkeypatch: pytest.MonkeyPatch) -> list[Owner]:
         return ApplyReport()
 
     monkeypatch.setattr(namespace_reconciler, "inventory_apply", apply)
-    monkeypatch.setattr(namespace_reconciler, "_quota_seen", lambda wanted: (True, ""))
+    monkeypatch.setattr(namespace_reconciler, "_quota_seen", lambda wanted: QuotaSeen(counted=True, enforced=True))
     return applied
 
 
