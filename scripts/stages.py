@@ -205,6 +205,9 @@ def main() -> int:
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         os.environ.setdefault("PYTHONPYCACHEPREFIX", str(BIN.parent / "bytecode"))
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(ROOT / ".hypothesis"))
+    # What mypy found out about a file holds for the next clone too: it compares contents.
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ai-factory-portal"
+    os.environ.setdefault("MYPY_CACHE_DIR", str(cache / "mypy"))
     began = time.monotonic()
     run_all(stages, extra)
     print(f"\nin all {time.monotonic() - began:.0f} s")

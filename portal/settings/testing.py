@@ -17,6 +17,7 @@ SECURE_HSTS_SECONDS = 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = False
 STORAGES["staticfiles"] = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
 STATIC_ROOT = str(BASE_DIR / "tests" / "data")  # WhiteNoise wants a folder; pages take their files from the finders
+WHITENOISE_AUTOREFRESH = True  # else each test client reads the whole folder
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 DATABASES["default"]["CONN_MAX_AGE"] = 0
 DATABASES["default"]["TEST"] = {"NAME": DATABASES["default"]["NAME"]}
