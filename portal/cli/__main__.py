@@ -13,6 +13,7 @@ import psycopg
 
 from portal.cli.backup import Place, backup, embedded, nothing_runs, restore
 from portal.cli.instance import ROOT, Instance, default_data_folder
+from portal.cli.postgres import PostgresError
 from portal.cli.processes import Identity
 from portal.cli.supervisor import Options, Supervisor
 
@@ -107,8 +108,13 @@ def _manage(instance: Instance, rest: list[str]) -> int:
         print(f"There is no installation in {instance.data}. Start one: python -m portal.cli up", file=sys.stderr)  # noqa: T201
         return 1
     env = instance.environment(port=8000, demo=bool(os.environ.get("AIF_DEMO")))
-    # In the caller's folder, so that `apply -f FILE` finds the file.
-    return subprocess.run([sys.executable, str(ROOT / "manage.py"), *rest], env=env, check=False).returncode
+    try:
+        with instance.postgres.running():
+            # In the caller's folder, so that `apply -f FILE` finds the file.
+            return subprocess.run([sys.executable, str(ROOT / "manage.py"), *rest], env=env, check=False).returncode
+    except PostgresError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
 
 
 if __name__ == "__main__":

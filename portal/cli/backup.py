@@ -76,15 +76,10 @@ def embedded(instance: Instance) -> Generator[Place]:
             "the file of the installation that the backup was made of there, and try again."
         )
     postgres = instance.postgres
-    ran = postgres.pid() is not None
-    postgres.ensure_running()
-    try:
+    with postgres.running():
         postgres.prepare(DATABASE)
         env = instance.environment(port=8000, demo=False)
         yield Place(postgres.url(DATABASE, APP), postgres.url(DATABASE, SUPERUSER), postgres.url(DATABASE, OWNER), env)
-    finally:
-        if not ran:
-            postgres.stop()
 
 
 @contextmanager
@@ -209,7 +204,7 @@ def _require_reader(connection: psycopg.Connection[Any]) -> None:
     if not _one(connection, "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"):
         raise BackupError(
             "Row-level security holds for the role of --database-url, so it would not see everything. Use a role for "
-            "backups: CREATE ROLE aif_backup LOGIN BYPASSRLS IN ROLE pg_read_all_data."
+            "backups: CREATE ROLE aif_backup LOGIN BYPASSRLS IN ROLE pg_read_all_data, with CONNECT on the database."
         )
 
 

@@ -91,6 +91,21 @@ class Postgres:
         if result.returncode != 0 and self.pid() is not None:
             raise PostgresError(f"PostgreSQL does not stop: {result.stderr.strip() or result.stdout.strip()}")
 
+    @contextmanager
+    def running(self) -> Generator[None]:
+        """Started where it does not run, and stopped again then; one that runs is left as it is.
+
+        Raises:
+            PostgresError: it does not come up.
+        """
+        ran = self.pid() is not None
+        self.ensure_running()
+        try:
+            yield
+        finally:
+            if not ran:
+                self.stop()
+
     def prepare(self, database: str) -> None:
         """Make the three roles and the database where they are missing. Safe to run at the same time twice."""
         with psycopg.connect(self.url("postgres", SUPERUSER), autocommit=True) as connection:
