@@ -91,13 +91,14 @@ def usage_csv(tenant: str, currency: str, rows: Iterable[UsageRow]) -> Export:
     columns = (
         "day", "deployment", "deployment_or_namespace", "gpu_type", "sharing", "profile", "gpu_hours",
         "instance_hours", "amount", "currency", "partly_unpriced", "retroactive",
+        "inner_namespace",
     )  # fmt: skip
     cells = (
         (
             row.key.day.isoformat() if row.key.day else "", row.key.deployment, text(row.key.label),
             text(row.key.gpu_type), row.key.sharing, text(row.key.profile), number(row.gpu_hours),
             number(row.instance_hours), "" if row.amount is None else number(row.amount), currency, _yes(row.unpriced),
-            _yes(row.key.retroactive),
+            _yes(row.key.retroactive), text(row.key.inner_namespace),
         )
         for row in rows
     )  # fmt: skip

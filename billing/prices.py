@@ -12,6 +12,9 @@ from django.db.models import Q
 
 from billing import models, rates
 from infra.models import Cluster
+from infra.models.hardware import SharingMode
+from infra.pod_devices import mig_profile, mig_resource
+from infra.shares import CARD, SLICES, floor_millionths, mig_share
 from portal.kernel.clock import Interval, hour_start
 from portal.kernel.money import decimal_from
 from tenants.ports import HourlyPrice, register_price_book
@@ -105,8 +108,10 @@ class StoredPrices:
     def price_per_hour(self, gpu_type_id: UUID, sharing: str, profile: str, at: datetime) -> HourlyPrice | None:
         """The price with its margin; None where no rate is in force at ``at``, or its price is not known.
 
-        Of a rate of OpenCost's unit cost: the dearest cluster's latest one (a MIG instance: of the whole card).
+        Of a rate of OpenCost's unit cost: the dearest cluster's latest one, of a MIG instance its part of the card.
         """
+        if sharing == SharingMode.MIG:
+            profile = mig_profile(mig_resource(profile))  # as rates spell it
         row = (
             models.Rate.objects.filter(
                 Q(valid_to__isnull=True) | Q(valid_to__gt=at),
@@ -135,7 +140,12 @@ def _latest(row: models.Rate, at: datetime) -> Fraction | None:
         currency=row.card.issuer.currency,
     )  # fmt: skip
     latest = dict(recent.order_by("hour", "seq").values_list("cluster_id", "price"))
-    return rates.with_margin(max(latest.values()), row.margin) if latest else None
+    if not latest:
+        return None
+    card = rates.with_margin(max(latest.values()), row.margin)
+    if row.sharing != SharingMode.MIG or row.gpu_type is None:
+        return card
+    return card * Fraction(floor_millionths(mig_share(row.profile, row.gpu_type.compute_slices or SLICES)), CARD)
 
 
 def register() -> None:

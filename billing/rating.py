@@ -43,12 +43,16 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Subject:
-    """Whose usage, and what for: `deployment` is its id ("" for pods that are nobody's deployment)."""
+    """Whose usage, and what for: `deployment` is its id ("" for pods that are nobody's deployment).
+
+    `inner` is the namespace inside a tenant cluster, where sums are kept apart by it; bills don't.
+    """
 
     tenant: str
     namespace: str
     deployment: str = ""
     cost_code: str = ""
+    inner: str = ""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -92,12 +92,13 @@ class Children:
         """End all, the last started first: asked all at once, and killed after their patience. etcd goes last."""
         groups = [self.parts[1:], self.parts[:1]]
         for group in groups:
+            asked = time.monotonic()
             for part in reversed(group):
                 if part.running():
                     assert part.process is not None
                     part.process.send_signal(signal.SIGTERM)
             for part in reversed(group):
-                _end(part)
+                _end(part, asked)
                 (self.ids / f"{part.name}.pid").unlink(missing_ok=True)
 
     def _log(self, part: Part) -> Path:
@@ -107,11 +108,12 @@ class Children:
         return self._log(part).read_bytes()[-TAIL_BYTES:].decode(errors="replace")
 
 
-def _end(part: Part) -> None:
+def _end(part: Part, asked: float) -> None:
+    """Wait for a part until its patience is over since it was ``asked``, then kill it."""
     if part.process is None:
         return
     try:
-        part.process.wait(part.patience)
+        part.process.wait(max(0.0, asked + part.patience - time.monotonic()))
     except subprocess.TimeoutExpired:
         part.process.kill()
         part.process.wait()

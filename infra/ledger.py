@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from infra.pod_devices import GPU, MIG_PREFIX
 from infra.quantity import parse_quantity, whole
+from infra.shares import mig_spelled
 
 UNKNOWN_ZONE = "?"
 """The zone of a holder whose tenant is not known: no tenant is in it, so nobody shares a card with such a holder."""
@@ -106,9 +107,9 @@ def node_capacity(
     number = amount_of(allocatable, GPU)
     if sharing == "mig":
         if mig_profile:
-            return NodeCapacity(slices={mig_profile: number})
+            return NodeCapacity(slices={mig_spelled(mig_profile): number})
         slices = {
-            resource.removeprefix(MIG_PREFIX): amount_of(allocatable, resource)
+            mig_spelled(resource): amount_of(allocatable, resource)
             for resource in allocatable
             if resource.startswith(MIG_PREFIX)
         }
@@ -119,23 +120,34 @@ def node_capacity(
 
 
 def node_free(capacity: NodeCapacity, taken: Iterable[Taken]) -> NodeFree:
-    """What is left."""
+    """What is left.
+
+    A holder may be of another kind than the node hands out now, from before its cards were cut up, shared, or made
+    whole again. It holds a card all the same: of a shared node one that is not known, of others a whole one.
+    """
     cards = unpinned = 0
+    hami = bool(capacity.shared)
     slices: dict[str, int] = {}
     slice_zones: frozenset[str] = frozenset()
     shared: dict[str, Taken] = {}
     for one in taken:
-        unpinned += one.unpinned
+        unpinned += one.unpinned + (one.cards + one.slices if hami else 0)
         if one.uuid:
             shared[one.uuid] = one
+            cards += 0 if hami else 1
             continue
-        cards += one.cards
+        cards += one.cards + (0 if hami else one.unpinned)
         if one.profile:
-            slices[one.profile] = slices.get(one.profile, 0) + one.slices
+            profile = mig_spelled(one.profile)
+            slices[profile] = slices.get(profile, 0) + one.slices
             slice_zones |= one.zones
+    if not capacity.slices:
+        cards += sum(slices.values())
+    # More whole cards are held than are whole: some of those that are cut are not free to anybody.
+    cut = cards > capacity.cards
     return NodeFree(
         cards=max(0, capacity.cards - cards),
-        slices={profile: max(0, n - slices.get(profile, 0)) for profile, n in capacity.slices.items()},
+        slices={profile: 0 if cut else max(0, n - slices.get(profile, 0)) for profile, n in capacity.slices.items()},
         shared={uuid: _card_free(card, shared.get(uuid, Taken())) for uuid, card in capacity.shared.items()},
         slice_zones=slice_zones,
         unpinned=unpinned,

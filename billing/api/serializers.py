@@ -38,6 +38,7 @@ class UsageKeySerializer(serializers.Serializer[Any]):
     sharing = serializers.CharField()
     profile = serializers.CharField()
     retroactive = serializers.BooleanField(help_text="Rebuilt from Prometheus history, and on no bill.")
+    inner_namespace = serializers.CharField(help_text="Inside a tenant cluster; empty for what is in none.")
 
 
 class UsageRowSerializer(serializers.Serializer[Any]):

@@ -21,7 +21,7 @@ from billing.selectors.charges import issuer_of
 from billing.selectors.costs import current_period
 from billing.selectors.lines import bill_line_parts, line_adds_up
 from billing.selectors.statements import OpenPeriod, open_lines, open_periods
-from billing.selectors.usage import DIMENSIONS, UsageTable, narrowed, usage_final_until, usage_table
+from billing.selectors.usage import DIMENSIONS, STANDARD, UsageTable, narrowed, usage_final_until, usage_table
 from infra.models.hardware import SharingMode
 from portal.kernel.clock import Interval, format_rfc3339, parse_rfc3339, utcnow
 from portal.kernel.problems import BadRequest, NotFound
@@ -35,7 +35,7 @@ LARGEST_PAGE = 1000
 USAGE_PARAMETERS = [
     OpenApiParameter("start", OpenApiTypes.DATETIME, description="RFC 3339; default: the start of the month"),
     OpenApiParameter("end", OpenApiTypes.DATETIME, description="RFC 3339, not included; default: the month's end"),
-    OpenApiParameter("by", OpenApiTypes.STR, many=True, enum=DIMENSIONS, description="rows; default: all four"),
+    OpenApiParameter("by", OpenApiTypes.STR, many=True, enum=DIMENSIONS, description="rows; default: the first four"),
     OpenApiParameter("deployment", OpenApiTypes.STR, description="id or name, or ns: and a namespace"),
     OpenApiParameter("gpu_type", OpenApiTypes.STR, description="slug"),
     OpenApiParameter("sharing", OpenApiTypes.STR, enum=SharingMode.values),
@@ -99,7 +99,7 @@ class _Usage(TeamView):
         """The window and the table, within a scope of the tenant."""
         query = request.query_params
         window = window_of(query, current_period(issuer, utcnow()))
-        by = query.getlist("by") or list(DIMENSIONS)
+        by = query.getlist("by") or list(STANDARD)
         for name in by:
             if name not in DIMENSIONS:
                 raise BadRequest(f"by={name[:40]}: use {', '.join(DIMENSIONS)}.")

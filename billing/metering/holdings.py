@@ -30,6 +30,13 @@ from infra.quantity import MIB, whole
 from infra.shares import floor_millionths, hami_share, mig_share, parse_mig
 from portal.kernel.money import split_units
 
+MOST_DEVICES = 4_096
+MOST_AMOUNT = 10**12
+MOST_CORES = 1_000_000
+"""Whoever may make pods may ask for any number, and name the node: the kubelet refuses what the node has not, and the
+pod is here all the same. Beyond these (devices of one resource; millicores or MiB; percent of cores) a figure is
+counted as these, because one that the database does not hold would stop the metering of the whole cluster."""
+
 
 class Mode(StrEnum):
     """How a card is handed out; the values of `infra.models.SharingMode`."""
@@ -127,8 +134,8 @@ def holdings(pod: PodEvidence, node: NodeCards | None) -> tuple[Holding, ...]:
     weights = [holding.share for holding in found]
     if not found:
         return ()
-    cpu = split_units(whole(pod.request("cpu") * 1000), weights)
-    memory = split_units(whole(pod.request("memory") / MIB), weights)
+    cpu = split_units(_amount(pod.request("cpu") * 1000), weights)
+    memory = split_units(_amount(pod.request("memory") / MIB), weights)
     return tuple(
         replace(holding, cpu_millicores=millicores, host_memory_mib=mib)
         for holding, millicores, mib in zip(found, cpu, memory, strict=True)
@@ -140,13 +147,21 @@ def _devices(pod: PodEvidence, node: NodeCards | None) -> list[Holding]:
     found: list[Holding] = []
     for resource, amount in asked:
         if resource.startswith(MIG_PREFIX):
-            found += _slices(resource, mig_profile(resource), whole(amount), _known(pod, node))
+            found += _slices(resource, mig_profile(resource), _number(amount), _known(pod, node))
     if node is not None and node.mode is Mode.HAMI and any(_is_hami(resource) for resource, _ in asked):
         return found + _hami(pod, node)
     for resource, amount in asked:
         if resource in (GPU, GPU_SHARED):
-            found += _cards(resource, whole(amount), _known(pod, node))
+            found += _cards(resource, _number(amount), _known(pod, node))
     return found
+
+
+def _number(amount: Fraction) -> int:
+    return min(whole(amount), MOST_DEVICES)
+
+
+def _amount(amount: Fraction) -> int:
+    return min(whole(amount), MOST_AMOUNT)
 
 
 def _known(pod: PodEvidence, node: NodeCards | None) -> NodeCards:
@@ -260,13 +275,13 @@ def _container_asks(container: ContainerEvidence, node: NodeCards) -> list[_Ask]
     requests = dict(container.requests)
     if not any(_is_hami(resource) for resource in requests):
         return []
-    count = whole(requests.get(GPU, Fraction(1)))  # HAMi's webhook adds the 1
+    count = _number(requests.get(GPU, Fraction(1)))  # HAMi's webhook adds the 1
     card = node.card_memory_mib()
     if GPU_MEMORY in requests:
-        memory = whole(requests[GPU_MEMORY])
+        memory = _amount(requests[GPU_MEMORY])
     else:
-        memory = card * whole(requests.get(GPU_MEMORY_PERCENT, Fraction(100))) // 100
-    cores = whole(requests[GPU_CORES]) if GPU_CORES in requests else None
+        memory = min(card * whole(requests.get(GPU_MEMORY_PERCENT, Fraction(100))) // 100, MOST_AMOUNT)
+    cores = min(whole(requests[GPU_CORES]), MOST_CORES) if GPU_CORES in requests else None
     if cores is None and GPU_MEMORY not in requests and GPU_MEMORY_PERCENT not in requests:
         cores = 100  # neither memory nor cores: HAMi gives the whole card
     return [_Ask(memory, cores)] * count

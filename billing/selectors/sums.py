@@ -24,6 +24,14 @@ IDLE = "(idle)"
 """Namespace of the subject of reserved idle time."""
 
 
+_INNER = """(
+    SELECT p.evidence #>> '{annotations,vcluster.loft.sh/object-namespace}'
+    FROM billing_deviceallocation a JOIN infra_podobservation p ON p.cluster_id = a.cluster_id AND p.uid = a.pod_uid
+    WHERE a.id = billing_usagerecord.allocation_id
+)"""
+"""The namespace inside the tenant cluster from which a pod was synced to its host, as the syncer notes it there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """A stretch of usage: slots in ``window`` with a sequence number in (``after``, ``upto``]."""
@@ -77,6 +85,7 @@ def usage_sums(
     tenant_ids: Collection[UUID] | None = None,
     only: Only = EVERYTHING,
     subjects: bool = True,
+    inner: bool = False,
 ) -> dict[UUID, Sums]:
     """Charged usage by tenant, summed by SQL. Needs a scope that covers the tenants.
 
@@ -87,13 +96,14 @@ def usage_sums(
         tenant_ids: only these tenants; ``None``: all that the scope shows.
         only: narrows what is summed.
         subjects: whether deployments, namespaces and cost codes are kept apart (else they are empty).
+        inner: whether namespaces inside tenant clusters are.
     """
     segments = segments_of(edges, part.window)
     if any(rate.hourly for rate in rates):
-        return _by_tenant(*_hourly_rows(part, segments, rates, tenant_ids, only, subjects=subjects))
+        return _by_tenant(*_hourly_rows(part, segments, rates, tenant_ids, only, subjects=subjects, inner=inner))
     shapes = any(rate.included_cpu_millicores is not None or rate.included_memory_mib is not None for rate in rates)
     shape = "share, cpu_millicores, host_memory_mib" if shapes else "0, 0, 0"
-    subject = "deployment_id, namespace, cost_code" if subjects else "NULL::uuid, '', ''"
+    subject = _subject(subjects, _INNER if inner else "''")
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
@@ -104,13 +114,18 @@ def usage_sums(
                 AND seq > %(after)s AND seq <= %(upto)s AND bucket IN ('{Bucket.TENANTS}', '{Bucket.IDLE}')
                 AND {"tenant_id = ANY(%(tenants)s)" if tenant_ids is not None else "tenant_id IS NOT NULL"}
                 {only.condition}
-            GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9{", 10, 11, 12" if shapes else ""}
+            GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10{", 11, 12, 13" if shapes else ""}
             HAVING sum(milliseconds) <> 0 OR sum(charged) <> 0
             """,  # noqa: S608  # constants only; values are parameters
             _values(part, segments, tenant_ids, only),
         )
         rows = cursor.fetchall()
     return _by_tenant(rows, segments)
+
+
+def _subject(subjects: bool, inner: str) -> str:
+    subject = "deployment_id, namespace, cost_code" if subjects else "NULL::uuid, '', ''"
+    return f"{subject}, {inner}"
 
 
 def _values(
@@ -134,7 +149,7 @@ def _values(
 
 def _hourly_rows(
     part: Part, segments: Sequence[Interval], rates: Sequence[Rate], tenant_ids: Collection[UUID] | None, only: Only,
-    *, subjects: bool,
+    *, subjects: bool, inner: bool,
 ) -> tuple[Sequence[tuple[Any, ...]], Sequence[Interval]]:  # fmt: skip
     """As the plain query, with cluster and hour where an hourly rate is in force; the rest is summed as ever."""
     shapes = any(rate.included_cpu_millicores is not None or rate.included_memory_mib is not None for rate in rates)
@@ -150,13 +165,14 @@ def _hourly_rows(
             elif shapes and rate.key.resource in (Resource.CPU, Resource.MEMORY):
                 whole.add(number)
     shape = "share, cpu_millicores, host_memory_mib" if shapes else "0, 0, 0"
-    subject = "deployment_id, namespace, cost_code" if subjects else "NULL::uuid, '', ''"
+    subject = _subject(subjects, "inside")
     columns = list(zip(*kinds, strict=True)) if kinds else [(), (), (), ()]
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
             WITH used AS (
-                SELECT *, width_bucket(slot, %(edges)s::timestamptz[]) AS segment FROM billing_usagerecord
+                SELECT *, width_bucket(slot, %(edges)s::timestamptz[]) AS segment, {_INNER if inner else "''"} AS inside
+                FROM billing_usagerecord
                 WHERE hour >= %(first_hour)s AND slot >= %(start)s AND hour < %(end)s AND slot < %(end)s
                     AND seq > %(after)s AND seq <= %(upto)s AND bucket IN ('{Bucket.TENANTS}', '{Bucket.IDLE}')
                     AND {"tenant_id = ANY(%(tenants)s)" if tenant_ids is not None else "tenant_id IS NOT NULL"}
@@ -169,7 +185,7 @@ def _hourly_rows(
             SELECT tenant_id, bucket, {subject}, gpu_type_id, sharing, profile, segment, {shape}, sum(milliseconds),
                 sum(charged), CASE WHEN hourly THEN cluster_id END, CASE WHEN hourly THEN hour END
             FROM apart
-            GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9{", 10, 11, 12" if shapes else ""}, 15, 16
+            GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10{", 11, 12, 13" if shapes else ""}, 16, 17
             HAVING sum(milliseconds) <> 0 OR sum(charged) <> 0
             """,  # noqa: S608  # constants only; values are parameters
             {
@@ -188,9 +204,9 @@ def _by_tenant(rows: Sequence[tuple[Any, ...]], segments: Sequence[Interval]) ->
     slugs = dict(GPUType.objects.values_list("pk", "slug"))
     found: dict[UUID, Sums] = defaultdict(Sums)
     for row in rows:
-        tenant_id, bucket, deployment, namespace, code, gpu_type, sharing, profile, number = row[:9]
-        share, cpu, memory, milliseconds, charged = (int(value) for value in row[9:14])
-        cluster, hour = row[14:] if len(row) > 14 else (None, None)
+        tenant_id, bucket, deployment, namespace, code, inside, gpu_type, sharing, profile, number = row[:10]
+        share, cpu, memory, milliseconds, charged = (int(value) for value in row[10:15])
+        cluster, hour = row[15:] if len(row) > 15 else (None, None)
         segment = segments[number - 1]
         idle = bucket == Bucket.IDLE
         host = HostPart(cpu, memory, CARD if sharing == "mig" else share, milliseconds)
@@ -200,6 +216,7 @@ def _by_tenant(rows: Sequence[tuple[Any, ...]], segments: Sequence[Interval]) ->
                 IDLE if idle else "" if deployment else namespace,
                 str(deployment) if deployment else "",
                 code,
+                inside or "",
             ),
             RateKey(Resource.GPU, slugs.get(gpu_type, ""), sharing, profile),
             segment if hour is None else _part_of(segment, hour),

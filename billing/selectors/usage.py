@@ -26,9 +26,11 @@ from infra.models import GPUType
 from infra.models.hardware import SharingMode
 from portal.kernel.clock import Interval
 from portal.kernel.money import decimal_from, exact_sum
-from tenants.models import ModelDeployment
+from tenants.models import ModelDeployment, TenantCluster
 
-DIMENSIONS = ("day", "deployment", "gpu_type", "mode")
+DIMENSIONS = ("day", "deployment", "gpu_type", "mode", "inner_namespace")
+STANDARD = DIMENSIONS[:4]
+"""What rows are apart in where nobody says. The namespaces inside tenant clusters cost a look at every pod."""
 HOURS_PLACES = 6
 
 
@@ -36,7 +38,7 @@ class UsageKey(NamedTuple):
     """What a row is about; what the table is not grouped by is empty.
 
     ``deployment`` is its id ("" for pods of none), ``label`` its name, or the namespace. ``retroactive``: rebuilt from
-    history, and on no bill.
+    history, and on no bill. ``inner_namespace``: inside a tenant cluster; "" for what is in none.
     """
 
     day: date | None
@@ -46,6 +48,7 @@ class UsageKey(NamedTuple):
     sharing: str
     profile: str
     retroactive: bool = False
+    inner_namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class UsageTable:
 
 
 def usage_table(
-    tenant_id: UUID, issuer: Issuer, window: Interval, *, by: Collection[str] = DIMENSIONS, only: Only = EVERYTHING
+    tenant_id: UUID, issuer: Issuer, window: Interval, *, by: Collection[str] = STANDARD, only: Only = EVERYTHING
 ) -> UsageTable:
     """Usage of final hours in a window, within a scope of the tenant. A few queries, however much there is.
 
@@ -95,6 +98,7 @@ def usage_table(
         sums = usage_sums(
             part, edges | {start for start, _ in days}, rates,
             tenant_ids=[tenant_id], only=replace(only, retroactive=past), subjects="deployment" in by,
+            inner="inner_namespace" in by,
         ).get(tenant_id)  # fmt: skip
         found += [(past, one) for one in (*sums.held, *sums.idle)] if sums else []
     names = _names(tenant_id) if "deployment" in by else {}
@@ -135,6 +139,8 @@ class Choices:
     deployments: list[tuple[str, str]]
     namespaces: list[str]
     gpu_types: list[tuple[str, str]]
+    inside: bool = False
+    """Whether it has, or had, a tenant cluster, with namespaces inside."""
 
 
 def usage_choices(tenant_id: UUID) -> Choices:
@@ -149,6 +155,7 @@ def usage_choices(tenant_id: UUID) -> Choices:
         [(str(pk), name) for pk, name in deployments.values_list("pk", "name")],
         sorted(namespaces),
         [(row.slug, row.name) for row in types],
+        TenantCluster.objects.filter(tenant_id=tenant_id).exists(),
     )
 
 
@@ -194,6 +201,7 @@ def _key(usage: UsageSum, day: date | None, names: dict[str, str], by: Collectio
         usage.key.gpu_type if "gpu_type" in by else "",
         usage.key.sharing if mode else "",
         usage.key.profile if mode else "",
+        inner_namespace=usage.subject.inner,
     )
 
 

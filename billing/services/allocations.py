@@ -20,6 +20,7 @@ from billing.metering.intervals import Claim, Lifetime, Phase, Rules, Segment, S
 from billing.models import DeviceAllocation, MeterProgress
 from billing.services.bindings import NO_CARD, Bindings, Card, bindings_of
 from billing.services.hardware import Hardware, NodeHardware, hardware_of
+from infra.evidence import PodEvidence
 from infra.models import (
     CapacitySpan,
     Cluster,
@@ -210,6 +211,7 @@ def _rows(observation: PodObservation, context: Context) -> Iterable[tuple[Key, 
     past = observation.source == EvidenceSource.RETROACTIVE
     if past and context.past is None:
         return
+    pod: PodEvidence | None = None
     try:
         pod = load_evidence(observation.evidence)
         if not pod.node:
@@ -217,6 +219,8 @@ def _rows(observation: PodObservation, context: Context) -> Iterable[tuple[Key, 
         node = context.hardware.at(pod.node, pod.scheduled_at or pod.first_seen_at)
         held = holdings(pod, node.cards if node else None)
     except (UnknownHardwareError, ValueError) as error:
+        if pod is not None and _never_ran(pod, context.rules):
+            return
         context.unmetered[observation.uid] = {
             "namespace": observation.namespace, "name": observation.name, "reason": str(error),
             "since": format_rfc3339(observation.scheduled_at or observation.first_seen_at),
@@ -252,6 +256,18 @@ def _rows(observation: PodObservation, context: Context) -> Iterable[tuple[Key, 
             key = (tenant_id, pod.uid, holding.resource, holding.ordinal, segment.bucket.value, number)
             card = cards.get((holding.resource, holding.ordinal), Card(holding.device_uuid))
             yield key, {**stretch, **_device(holding, node, card)}
+
+
+def _never_ran(pod: PodEvidence, rules: Rules) -> bool:
+    """Whether it is over, no container of it ever started, and the platform carries all its time anyhow.
+
+    So are pods that name a node themselves and ask for what it has not: the kubelet refuses them. What cards they asked
+    for need not be known, and nobody's bills wait for it.
+    """
+    end = pod.end
+    if end is None or pod.started_at is not None:
+        return False
+    return end.at - (pod.scheduled_at or pod.first_seen_at) <= rules.starting_limit
 
 
 def _stretch(observation: PodObservation, segment: Segment, life: Lifetime, context: Context) -> dict[str, Any]:

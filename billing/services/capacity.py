@@ -277,7 +277,7 @@ def _still_account(
 ) -> Account:
     """The account of a node on which nothing changes; made once for all nodes and slots that are ``alike``."""
     shares = tuple(sorted((one.bucket, one.share) for one in held))
-    key = (slot.ms, span.cards, span.unavailable_cards, fleet.stranded.get(span.node_id, 0), shares)
+    key = (slot.ms, span.cards, span.unavailable_cards, _stranded_in(span, fleet), shares)
     if key not in alike:
         loads = [Load((bucket,), slot, Bucket(bucket), share) for bucket, share in shares]
         alike[key] = account(slot, (_capacity(span, slot, fleet),), loads)
@@ -320,9 +320,13 @@ def _moments(result: Account, span: Span, hour: datetime, start: int, holders: b
 
 def _capacity(span: Span, part: Interval, fleet: Fleet) -> Capacity:
     return Capacity(
-        part, span.cards, span.unavailable_cards, span.lost, fleet.stranded.get(span.node_id, 0),
-        tuple(span.unavailable_devices),
-    )  # fmt: skip
+        part, span.cards, span.unavailable_cards, span.lost, _stranded_in(span, fleet), tuple(span.unavailable_devices)
+    )
+
+
+def _stranded_in(span: Span, fleet: Fleet) -> int:
+    """What the geometry strands in the time of a span; nothing while the node's cards were not cut."""
+    return fleet.stranded.get(span.node_id, 0) if span.sharing == SharingMode.MIG else 0
 
 
 def _stranded(node: Node, span: Span) -> int:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from billing.metering.holdings import CardFacts, Mode, NodeCards
 from infra.models import CapacitySpan, Cluster, Device, GPUType, Node
+from infra.shares import physical_mib
 
 REPLICAS = "nvidia.com/gpu.replicas"
 """Label of GPU feature discovery: pods that share a time-sliced card."""
@@ -73,7 +74,7 @@ class Hardware:
                 memory_mib=gpu_type.memory_mib if gpu_type else None,
                 cards=tuple(CardFacts(d.uuid, _physical(d, gpu_type)) for d in self.devices.get(node.pk, [])),
                 compute_slices=gpu_type.compute_slices if gpu_type else 7,
-                single_profile=node.mig_profile,
+                single_profile=span.mig_profile if span else node.mig_profile,
                 replicas=int(replicas) if replicas.isdecimal() else 1,
             ),
             overcommitted=span is not None and span.overcommit_percent > 100,
@@ -82,8 +83,7 @@ class Hardware:
 
 def _physical(card: Device, gpu_type: GPUType | None) -> int:
     """Its memory; of one that only HAMi's register tells of, which may be scaled, its type's where that is known."""
-    known = gpu_type.memory_mib if gpu_type and card.memory_mib == card.register_memory_mib else None
-    return known or card.memory_mib
+    return physical_mib(card.memory_mib, card.register_memory_mib, gpu_type.memory_mib if gpu_type else 0)
 
 
 def hardware_of(cluster: Cluster, names: Collection[str]) -> Hardware:

@@ -11,7 +11,8 @@ from django.db.models import Max, Q
 from billing.models import BillingPeriod, Issuer, Rate, RateCard
 from infra.models import Cluster, GPUType
 from infra.models.hardware import SharingMode
-from infra.shares import OVERCOMMIT
+from infra.pod_devices import mig_profile, mig_resource
+from infra.shares import OVERCOMMIT, MigFormatError, parse_mig
 from portal.kernel import audit, workqueue
 from portal.kernel.actors import Actor
 from portal.kernel.clock import as_utc, format_rfc3339
@@ -22,6 +23,7 @@ from tenants.permissions import Perm, require
 
 _PRICE_LIMIT = Decimal(10) ** 10
 _MARGIN_LIMIT = Decimal(1000)
+MOST_INCLUDED = 10**12
 _ESTIMATED = (Rate.Resource.STORAGE, Rate.Resource.NETWORK)
 
 
@@ -55,6 +57,9 @@ def rate_set(
         Conflict: it would price time again that lies in a closed period.
     """
     require(actor, Perm.RATE_MANAGE)
+    if sharing == SharingMode.MIG:
+        # As resources spell it, and usage with them: 1g.10gb.me for 1g.10gb+me.
+        profile = mig_profile(mig_resource(profile.strip().lower())) if profile else ""
     rate = Rate(
         card=card, resource=resource, gpu_type=gpu_type, sharing=sharing, profile=profile, source=source, price=price,
         margin=margin, included_cpu_millicores=included_cpu_millicores, included_memory_mib=included_memory_mib,
@@ -137,6 +142,20 @@ def _wrong_key(rate: Rate) -> Iterator[tuple[str, str]]:
                 yield "/profile", f"A HAMi rate has no profile, or {OVERCOMMIT}: that of pools that promise too much."
         elif bool(rate.profile) != (rate.sharing == SharingMode.MIG):
             yield "/profile", "A MIG rate names its profile, such as 1g.10gb; other rates have none."
+        elif rate.profile and (fault := _wrong_profile(rate)):
+            yield "/profile", fault
+
+
+def _wrong_profile(rate: Rate) -> str:
+    """A slice that no card can be cut into is never used: the price would be that of nothing."""
+    try:
+        profile = parse_mig(rate.profile)
+    except MigFormatError as error:
+        return f"{error}."
+    slices = rate.gpu_type.compute_slices if rate.gpu_type is not None else 0
+    if slices and profile.compute_slices > slices:
+        return f"{profile} has more slices than a card of that type, which has {slices}."
+    return ""
 
 
 def _wrong_price(rate: Rate) -> Iterator[tuple[str, str]]:
@@ -155,8 +174,8 @@ def _wrong_price(rate: Rate) -> Iterator[tuple[str, str]]:
 def _wrong_rest(rate: Rate) -> Iterator[tuple[str, str]]:
     for name in ("included_cpu_millicores", "included_memory_mib"):
         value = getattr(rate, name)
-        if value is not None and (rate.resource != Rate.Resource.GPU or value < 0):
-            yield f"/{name}", "Only a GPU rate includes CPU or memory, 0 or more of it."
+        if value is not None and (rate.resource != Rate.Resource.GPU or not 0 <= value < MOST_INCLUDED):
+            yield f"/{name}", f"Only a GPU rate includes CPU or memory, from 0 to less than {MOST_INCLUDED:,}."
     if rate.valid_from.microsecond:
         yield "/valid_from", "Give whole seconds."
 

@@ -9,7 +9,7 @@ from typing import Any
 from django import forms
 
 from billing.models import Issuer, Rate
-from billing.selectors.usage import DIMENSIONS, Choices
+from billing.selectors.usage import DIMENSIONS, STANDARD, Choices
 from infra.models import Cluster, GPUType
 from infra.models.hardware import SharingMode
 from infra.shares import OVERCOMMIT
@@ -23,7 +23,13 @@ LONGEST_HOURS = 92
 """Days that a page of capacity may cover."""
 
 _DATE = {"type": "date"}
-GROUPS = {"day": "day", "deployment": "deployment or namespace", "gpu_type": "GPU type", "mode": "mode"}
+GROUPS = {
+    "day": "day",
+    "deployment": "deployment or namespace",
+    "inner_namespace": "namespace in the tenant cluster",
+    "gpu_type": "GPU type",
+    "mode": "mode",
+}
 
 
 def instant(day: date, tz_name: str, at: time = time()) -> datetime:
@@ -95,11 +101,15 @@ class UsageForm(WindowForm):
             *([("Namespaces", [(f"ns:{name}", name) for name in choices.namespaces])] if choices.namespaces else []),
         ]
         gpu_type.choices = [("", "any type"), *choices.gpu_types]
+        if not choices.inside:
+            by = self.fields["by"]
+            assert isinstance(by, forms.MultipleChoiceField)
+            by.choices = [(name, words) for name, words in GROUPS.items() if name != "inner_namespace"]
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """What the rows are apart in; all of it where nothing was chosen."""
-        chosen = self.cleaned_data.get("by") or DIMENSIONS
+        """What the rows are apart in; all but inner namespaces where nothing was chosen."""
+        chosen = self.cleaned_data.get("by") or STANDARD
         return tuple(name for name in DIMENSIONS if name in chosen)
 
 

@@ -5,6 +5,8 @@ set -euo pipefail
 folder=${1:-$(dirname "$0")/secrets}
 umask 077
 mkdir -p "$folder"
+# The files can be read by everybody who gets here; so nobody else does, also into a folder that was there before.
+chmod 700 "$folder"
 
 once() {  # once NAME COMMAND…: the command's output, unless the file is there
   local file=$folder/$1

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from infra.adapters.admission_rules import POLICIES, PREFIX, Policy, Rule
+from infra.adapters.admission_cel import PREFIX, Policy, Rule
+from infra.adapters.admission_rules import POLICIES
 
 Manifest = dict[str, Any]
 
@@ -32,7 +33,8 @@ class AdmissionFacts:
     """What differs from cluster to cluster.
 
     ``portal_user``: our own name there, as the API server tells it; the only user beside Kubernetes' controllers that
-    may say on which card a pod goes. The rest are allow-lists; tolerations by their taint's key.
+    may say on which card a pod goes. The rest are allow-lists; tolerations by their taint's key, ``resources``
+    (devices beside NVIDIA's) by name or, ending in a slash, by what it begins with.
     """
 
     portal_user: str
@@ -41,6 +43,7 @@ class AdmissionFacts:
     runtime_classes: tuple[str, ...] = ("nvidia",)
     priority_classes: tuple[str, ...] = ()
     tolerations: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
     controllers: tuple[str, ...] = ("system:serviceaccount:lws-system:",)
 
 
@@ -110,6 +113,7 @@ def _policy(policy: Policy, facts: AdmissionFacts) -> Manifest:
         "runtime_classes": facts.runtime_classes,
         "priority_classes": facts.priority_classes,
         "allowed_tolerations": facts.tolerations,
+        "resources": facts.resources,
         "trusted_users": (facts.portal_user, "system:kube-controller-manager"),
         "trusted_prefixes": ("system:serviceaccount:kube-system:", *facts.controllers),
     }

@@ -1,58 +1,21 @@
-"""The rules of :mod:`infra.adapters.admission`, in CEL as Kubernetes' admission speaks it.
-
-Each rule is a list of offenders: names of what breaks it, empty for an object that may pass. So one expression decides
-and also says where. Expressions keep to the libraries of Kubernetes 1.30 (strings, optional values).
-"""
+"""What a pod in a tenant's namespace may not be, and every policy together (see :mod:`infra.adapters.admission`)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-PREFIX = "aifactory.dev/"
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """``offenders``: a CEL list of strings. ``what`` breaks the rule, and the ``remedy``, are sentences for people."""
-
-    id: str
-    offenders: str
-    what: str
-    remedy: str
-
-    @property
-    def variable(self) -> str:
-        """The rule's name as CEL takes it."""
-        return self.id.replace("-", "_")
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """Rules on the same kinds of objects: (API group, resources), all of version v1.
-
-    ``condition``: what is looked at at all. An object that is being deleted is let go whatever it is.
-    """
-
-    name: str
-    resources: tuple[tuple[str, list[str]], ...]
-    condition: str
-    variables: tuple[tuple[str, str], ...]
-    rules: tuple[Rule, ...]
-
-
-_ANNOTATIONS = "object.metadata.?annotations.orValue({})"
-_OLD_ANNOTATIONS = "oldObject.metadata.?annotations.orValue({})"
-_LABELS = "object.metadata.?labels.orValue({})"
-_NAMESPACE = "namespaceObject.metadata.?annotations.orValue({})"
-_NEW = "request.operation == 'CREATE'"
-# What says which card a pod gets, or claims to be HAMi's own record of it.
-_PINS = (
-    "k in ['nvidia.com/use-gpuuuid', 'nvidia.com/nouse-gpuuuid', 'nvidia.com/vgpu-mode'] || k.startsWith('hami.io/')"
+from infra.adapters.admission_beside import SERVICES, VOLUMES, WORKLOADS
+from infra.adapters.admission_cel import (
+    ANNOTATIONS,
+    LABELS,
+    NAMESPACE,
+    NEW,
+    OLD_ANNOTATIONS,
+    PINS,
+    PREFIX,
+    TRUSTED,
+    Policy,
+    Rule,
 )
-_TRUSTED = (
-    "request.userInfo.username in variables.trusted_users || "
-    "variables.trusted_prefixes.exists(p, request.userInfo.username.startsWith(p))"
-)
+
 # Variables by which HAMi's library is told its limits, or is kept from being loaded, and those by which the container
 # runtime is told which cards to hand out.
 _GPU_ENV = (
@@ -71,20 +34,31 @@ _SHARES = "['nvidia.com/gpumem', 'nvidia.com/gpumem-percentage', 'nvidia.com/gpu
 # pod (vCluster v0.36), so only somebody in its place would write it.
 # Its policy for a snapshot's pods goes by a label that the syncer leaves as it is, so a tenant could write that one.
 _CONTROL_PLANE = (
-    f"['release', 'app'].filter(k, k in {_LABELS} && (k == 'release' || {_LABELS}[k] == 'vcluster-snapshot') && "
-    f"('vcluster.loft.sh/managed-by' in {_LABELS} || "
+    f"['release', 'app'].filter(k, k in {LABELS} && (k == 'release' || {LABELS}[k] == 'vcluster-snapshot') && "
+    f"('vcluster.loft.sh/managed-by' in {LABELS} || "
     "(variables.tenants_hand && request.namespace.startsWith('vc-'))))"
 )
 # What Kubernetes itself makes of an object or a claim. Everything else (nfs, iscsi, cephfs, csi, ...) has the kubelet
 # reach a server or a disk that the pod names, past every network policy; nobody but the node's administrator may.
-_PLAIN_VOLUMES = (
-    "['configMap', 'downwardAPI', 'emptyDir', 'ephemeral', 'hostPath', 'image', 'name', 'persistentVolumeClaim', "
-    "'projected', 'secret']"
-)
+_PLAIN_VOLUME = " || ".join(
+    f"has(v.{source})"
+    for source in (
+        "configMap", "downwardAPI", "emptyDir", "ephemeral", "hostPath", "image", "persistentVolumeClaim", "projected",
+        "secret",
+    )
+)  # fmt: skip
 # What the portal's quotas count, or what is no card at all: the rest a platform-admin has to name.
-_COUNTED = (
-    "['nvidia.com/gpu', 'nvidia.com/gpu.shared', 'nvidia.com/gpumem', 'nvidia.com/gpumem-percentage', "
-    "'nvidia.com/gpucores', 'nvidia.com/priority']"
+_MAY_ASK = (
+    "!r.contains('/') || r in ['nvidia.com/gpu', 'nvidia.com/gpu.shared', 'nvidia.com/gpumem', "
+    "'nvidia.com/gpumem-percentage', 'nvidia.com/gpucores', 'nvidia.com/priority'] || "
+    f"r.startsWith('nvidia.com/mig-') || r.startsWith('{PREFIX}') || r in variables.resources || "
+    "variables.resources.exists(p, p.endsWith('/') && r.startsWith(p))"
+)
+# Probes and hooks are the kubelet's own requests, from the node's address.
+_ASKS_ELSEWHERE = " || ".join(
+    f"c.?{asked}.?{how}.?host.orValue('') != ''"
+    for asked in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle.?postStart", "lifecycle.?preStop")
+    for how in ("httpGet", "tcpSocket")
 )
 _REMOTE_CODE = "(?i)(^|[^\\\\w-])--tru"
 
@@ -97,8 +71,8 @@ def _named(condition: str) -> str:
 PODS = Policy(
     "pods",
     (("", ["pods", "pods/ephemeralcontainers"]),),
-    f"!has(object.metadata.deletionTimestamp) && ({_NEW} || object.spec != oldObject.spec || "
-    f"{_LABELS} != oldObject.metadata.?labels.orValue({{}}) || {_ANNOTATIONS} != {_OLD_ANNOTATIONS})",
+    f"!has(object.metadata.deletionTimestamp) && ({NEW} || object.spec != oldObject.spec || "
+    f"{LABELS} != oldObject.metadata.?labels.orValue({{}}) || {ANNOTATIONS} != {OLD_ANNOTATIONS})",
     (
         (
             "all",
@@ -107,7 +81,7 @@ PODS = Policy(
                 "object.spec.?ephemeralContainers.orValue([])"
             ),
         ),
-        ("trusted", _TRUSTED),
+        ("trusted", TRUSTED),
         # Somebody of the tenant itself: its tenant cluster's syncer, or one of its people.
         (
             "tenants_hand",
@@ -116,14 +90,14 @@ PODS = Policy(
                 "request.userInfo.?groups.orValue([]).exists(g, g.startsWith('aifactory:'))"
             ),
         ),
-        ("registries", f"{_NAMESPACE}[?'{PREFIX}image-registries'].orValue('').split(',')"),
-        ("platform_images", f"{_NAMESPACE}[?'{PREFIX}platform-images'].orValue('').split(',').filter(p, p != '')"),
+        ("registries", f"{NAMESPACE}[?'{PREFIX}image-registries'].orValue('').split(',')"),
+        ("platform_images", f"{NAMESPACE}[?'{PREFIX}platform-images'].orValue('').split(',').filter(p, p != '')"),
         # Images are mounted as volumes too.
         (
             "paths",
             (
                 "variables.all.map(c, c.?image.orValue('')) + object.spec.?volumes.orValue([])"
-                ".filter(v, 'image' in v).map(v, v.image.?reference.orValue(''))"
+                ".filter(v, has(v.image)).map(v, v.image.?reference.orValue(''))"
             ),
         ),
         # docker.io is what an image without a registry is from, library/ where it has no owner either.
@@ -160,6 +134,13 @@ PODS = Policy(
             "Use an emptyDir or a PersistentVolumeClaim instead of hostPath.",
         ),
         Rule(
+            "volume-types",
+            f"object.spec.?volumes.orValue([]).filter(v, !({_PLAIN_VOLUME})).map(v, v.name)",
+            "for these volumes the node itself would reach a server or a disk that the pod names, past the network "
+            "policies",
+            "Use an emptyDir or a PersistentVolumeClaim of a StorageClass of the cluster.",
+        ),
+        Rule(
             "privileged",
             _named("c.?securityContext.?privileged.orValue(false)"),
             "these containers are privileged",
@@ -178,6 +159,12 @@ PODS = Policy(
             _named("c.?ports.orValue([]).exists(p, p.?hostPort.orValue(0) != 0)"),
             "these containers take ports of the node",
             "Leave hostPort out and use a Service.",
+        ),
+        Rule(
+            "probe-hosts",
+            _named(_ASKS_ELSEWHERE),
+            "probes or hooks of these containers have the node ask another host than the pod, past network policies",
+            "Leave host out: then it is the pod itself.",
         ),
         Rule(
             "capabilities",
@@ -199,7 +186,7 @@ PODS = Policy(
         ),
         Rule(
             "hami-webhook",
-            f"'hami.io/webhook' in {_LABELS} ? ['hami.io/webhook'] : []",
+            f"'hami.io/webhook' in {LABELS} ? ['hami.io/webhook'] : []",
             "this label would take the pod out of HAMi's hands, and so out of its share",
             "Leave the label out.",
         ),
@@ -212,7 +199,7 @@ PODS = Policy(
         ),
         Rule(
             "quota-not-enforced",
-            f"{_NEW} && {_NAMESPACE}[?'{PREFIX}quota-enforced'].orValue('') == 'false' ? "
+            f"{NEW} && {NAMESPACE}[?'{PREFIX}quota-enforced'].orValue('') == 'false' ? "
             + _named("c.?resources.?limits.orValue({}).exists(r, r.startsWith('nvidia.com/'))")
             + " : []",
             "these containers ask for cards, and the cluster does not hold the namespace's quota against them yet",
@@ -234,15 +221,33 @@ PODS = Policy(
             "Leave schedulerName out, so that HAMi's webhook sets it; a cluster without HAMi has no shares.",
         ),
         Rule(
+            "tenant-share",
+            f"{NEW} && variables.tenants_hand ? "
+            + _named(f"{_SHARES}.exists(r, r in c.?resources.?limits.orValue({{}}))")
+            + " : []",
+            "these containers ask for a share of a card, and only the portal chooses one that no other zone holds",
+            "Ask for whole cards, or have the portal deploy it.",
+        ),
+        Rule(
+            "uncounted-devices",
+            _named(
+                "(c.?resources.?limits.orValue({}).map(r, r) + c.?resources.?requests.orValue({}).map(r, r))"
+                f".exists(r, !({_MAY_ASK}))"
+            )
+            + f" + ({NEW} && !variables.trusted ? object.spec.?resourceClaims.orValue([]).map(k, k.name) : [])",
+            "these ask for devices that no quota counts here",
+            "Ask for nvidia.com/gpu; a platform-admin can open other resources (AIF_TENANT_RESOURCES).",
+        ),
+        Rule(
             "gpu-pin",
-            f"({_NEW} ? !variables.trusted : variables.tenants_hand) ? {_ANNOTATIONS}.filter(k, {_PINS})"
-            f".filter(k, {_NEW} || {_ANNOTATIONS}[?k] != {_OLD_ANNOTATIONS}[?k]) : []",
+            f"({NEW} ? !variables.trusted : variables.tenants_hand) ? {ANNOTATIONS}.filter(k, {PINS})"
+            f".filter(k, {NEW} || {ANNOTATIONS}[?k] != {OLD_ANNOTATIONS}[?k]) : []",
             "these annotations name cards, or claim to be HAMi's own record",
             "Leave them out: the platform says which cards are whose.",
         ),
         Rule(
             "node-name",
-            f"{_NEW} && object.spec.?nodeName.orValue('') != '' ? [object.spec.nodeName] : []",
+            f"{NEW} && object.spec.?nodeName.orValue('') != '' ? [object.spec.nodeName] : []",
             "a pod may not name its node: it would pass every scheduler by",
             "Leave nodeName out; use nodeSelector or affinity.",
         ),
@@ -270,7 +275,7 @@ PODS = Policy(
         ),
         Rule(
             "extra-networks",
-            f"['k8s.v1.cni.cncf.io/networks', 'v1.multus-cni.io/default-network'].filter(k, k in {_ANNOTATIONS})",
+            f"['k8s.v1.cni.cncf.io/networks', 'v1.multus-cni.io/default-network'].filter(k, k in {ANNOTATIONS})",
             "these annotations put the pod on networks that no network policy covers",
             "Leave them out.",
         ),
@@ -282,20 +287,20 @@ PODS = Policy(
         ),
         Rule(
             "image-registry",
-            f"'{PREFIX}image-registries' in {_NAMESPACE} ? variables.repositories.filter(r, "
+            f"'{PREFIX}image-registries' in {NAMESPACE} ? variables.repositories.filter(r, "
             "!variables.registries.exists(a, a != '' && (r == a || r.startsWith(a + '/')))) : []",
             "images are not from the registries that this tenant may use",
             "Push them there, or ask a platform-admin for another registry.",
         ),
         Rule(
             "image-digest",
-            f"{_NAMESPACE}[?'{PREFIX}pin-image-digests'].orValue('') == 'true' ? variables.unpinned : []",
+            f"{NAMESPACE}[?'{PREFIX}pin-image-digests'].orValue('') == 'true' ? variables.unpinned : []",
             "images are given without a digest, which this tenant must pin",
             "Add @sha256:… to them.",
         ),
         Rule(
             "remote-code",
-            f"{_NAMESPACE}[?'{PREFIX}allow-remote-code'].orValue('true') == 'true' ? [] : "
+            f"{NAMESPACE}[?'{PREFIX}allow-remote-code'].orValue('true') == 'true' ? [] : "
             + _named(
                 f"(c.?command.orValue([]) + c.?args.orValue([])).exists(t, t.matches('{_REMOTE_CODE}')) || "
                 "c.?env.orValue([]).exists(e, e.name.matches('(?i)TRUST_REMOTE_CODE') || "
@@ -303,89 +308,6 @@ PODS = Policy(
             ),
             "these containers would run code from a model's repository, which this tenant may not",
             "Leave --trust-remote-code out, or ask a platform-admin to allow it.",
-        ),
-    ),
-)
-
-SERVICES = Policy(
-    "services",
-    (("", ["services"]),),
-    "!has(object.metadata.deletionTimestamp)",
-    (),
-    (
-        Rule(
-            "service-type",
-            "object.spec.?type.orValue('ClusterIP') in ['LoadBalancer', 'NodePort'] ? [object.spec.type] : []",
-            "a Service of this type opens a way in from outside the cluster",
-            "Use type ClusterIP; models are reached through the gateway.",
-        ),
-        Rule(
-            "external-ips",
-            "object.spec.?externalIPs.orValue([])",
-            "a Service may not take over addresses",
-            "Leave externalIPs out.",
-        ),
-    ),
-)
-
-WORKLOADS = Policy(
-    "workloads",
-    (
-        ("", ["replicationcontrollers"]),
-        ("apps", ["daemonsets", "deployments", "replicasets", "statefulsets"]),
-        ("batch", ["cronjobs", "jobs"]),
-    ),
-    "!has(object.metadata.deletionTimestamp)",
-    (
-        ("trusted", _TRUSTED),
-        (
-            "pins",
-            (
-                "(has(object.spec.jobTemplate) ? "
-                "object.spec.jobTemplate.?spec.?template.?metadata.?annotations.orValue({})"
-                " : object.spec.?template.?metadata.?annotations.orValue({}))"
-            ),
-        ),
-        (
-            "old_pins",
-            (
-                f"{_NEW} ? {{}} : (has(oldObject.spec.jobTemplate) ? "
-                "oldObject.spec.jobTemplate.?spec.?template.?metadata.?annotations.orValue({})"
-                " : oldObject.spec.?template.?metadata.?annotations.orValue({}))"
-            ),
-        ),
-    ),
-    (
-        Rule(
-            "workload-gpu-pin",
-            f"variables.trusted ? [] : variables.pins.filter(k, {_PINS})"
-            ".filter(k, variables.pins[?k] != variables.old_pins[?k])",
-            "these annotations of the pod template name cards, or claim to be HAMi's own record",
-            "Leave them out: the platform says which cards are whose.",
-        ),
-    ),
-)
-
-VOLUMES = Policy(
-    "volumes",
-    (("", ["persistentvolumeclaims", "persistentvolumes"]),),
-    "!has(object.metadata.deletionTimestamp)",
-    (("volume", "request.resource.resource == 'persistentvolumes'"),),
-    (
-        # A PersistentVolume is in no namespace, so the binding can't tell whose it is: its label or its maker does.
-        Rule(
-            "volume-host-path",
-            f"variables.volume && (has(object.spec.hostPath) || has(object.spec.local)) && "
-            f"('vcluster.loft.sh/managed-by' in {_LABELS} || '{PREFIX}tenant' in {_LABELS} || "
-            "request.userInfo.username.startsWith('system:serviceaccount:vc-')) ? [object.metadata.name] : []",
-            "a tenant's volume may not be files of a node",
-            "Use a StorageClass of the cluster.",
-        ),
-        Rule(
-            "claim-by-name",
-            f"!variables.volume && {_NEW} && object.spec.?volumeName.orValue('') != '' ? [object.spec.volumeName] : []",
-            "a claim may not pick a volume by its name: it may hold somebody else's data",
-            "Leave volumeName out and name a StorageClass.",
         ),
     ),
 )

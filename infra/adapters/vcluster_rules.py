@@ -6,7 +6,7 @@ ignores some Pro keys in silence and fails on others only once it runs, so they 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 Path = tuple[str, ...]
@@ -93,17 +93,29 @@ OWNED_KEYS: tuple[str, ...] = (
 """What the portal writes itself. The backing store is among it: it can't be changed once a tenant cluster is there."""
 UNSAFE_KEYS: Mapping[str, str] = {
     "controlPlane.distro.k8s.apiServer.command": "it would replace the API server that the portal configures",
+    "controlPlane.distro.k8s.controllerManager.command": "it would replace the program that the portal configures",
+    "controlPlane.distro.k8s.scheduler.command": "it would replace the program that the portal configures",
+    "controlPlane.statefulSet.args": "it would replace what the program is told by the portal",
     "controlPlane.statefulSet.command": "it would replace the program that the portal configures",
     "experimental.deploy.host": "it applies any object to the host cluster, past the portal's own rules",
     "experimental.syncSettings": "it moves the tenant's pods out of the namespace that is metered and bounded",
     "networking.replicateServices": "it gives a tenant services of other namespaces of the host",
+    "policies.networkPolicy.workload.egress": "it would reopen the host's default deny for all tenants",
+    "policies.networkPolicy.workload.ingress": "it would reopen the host's default deny for all tenants",
     "plugins": "a plugin runs with the control plane's rights on the host",
     "plugin": "a plugin runs with the control plane's rights on the host",
     "rbac.clusterRole.extraRules": "it gives the control plane further rights on the whole host cluster",
     "rbac.clusterRole.overwriteRules": "it gives the control plane further rights on the whole host cluster",
+    "rbac.role.extraRules": "it gives the control plane further rights in its namespace, where the walls are",
+    "rbac.role.overwriteRules": "it gives the control plane other rights in its namespace than the portal reckons with",
+    "sync.fromHost.configMaps": "it gives every tenant objects of other namespaces of the host",
     "sync.fromHost.nodes.syncBackChanges": "a tenant could change the labels and taints of the host's nodes",
     "sync.toHost.networkPolicies": "an egress rule of the tenant would reopen the host's default deny",
+    "sync.fromHost.secrets": "it gives every tenant secrets of other namespaces of the host",
     "sync.toHost.persistentVolumes": "a tenant could mount any folder of a node through a PersistentVolume",
+    "sync.toHost.priorityClasses": "a tenant could make priority classes of the whole host cluster",
+    "sync.toHost.serviceAccounts": "a tenant could make accounts on the host that a cloud hands credentials to",
+    "sync.toHost.storageClasses": "a tenant could have a provisioner of the host make volumes of any of its paths",
 }
 
 
@@ -146,17 +158,26 @@ def _paths(values: Mapping[str, Any], above: Path = ()) -> Iterator[Path]:
             yield from _paths(value, path)
 
 
+def _lowered(keys: Iterable[str]) -> frozenset[str]:
+    return frozenset(key.lower() for key in keys)
+
+
+_PRO_KEYS, _REMOVED_KEYS, _OWNED_KEYS = _lowered(PRO_KEYS), _lowered(REMOVED_KEYS), _lowered(OWNED_KEYS)
+_UNSAFE_KEYS = {key.lower(): why for key, why in UNSAFE_KEYS.items()}
+
+
 def _refusal(path: Path) -> str:
-    key = ".".join(path)
-    if len(path) == 1 and key not in TOP_LEVEL and key not in (*PRO_KEYS, *UNSAFE_KEYS):
+    # The program reads its configuration without regard to case, whatever the chart makes of it.
+    key = ".".join(path).lower()
+    if len(path) == 1 and path[0] not in TOP_LEVEL and key not in (*_PRO_KEYS, *_UNSAFE_KEYS):
         return f"the chart has no such key; it has {', '.join(sorted(TOP_LEVEL))}."
-    if key in PRO_KEYS or (path[0] == "sync" and path[-1] == "patches"):
+    if key in _PRO_KEYS or (path[0] == "sync" and path[-1].lower() == "patches"):
         return f"{_PRO}. Take it out."
-    if key in REMOVED_KEYS:
+    if key in _REMOVED_KEYS:
         return "the chart has removed it and fails on it. Take it out."
-    if key in OWNED_KEYS:
+    if key in _OWNED_KEYS:
         return "the portal writes this itself, so that quota, walls and access are what its pages say. Take it out."
-    if why := UNSAFE_KEYS.get(key):
+    if why := _UNSAFE_KEYS.get(key):
         return f"{why}. Take it out."
     return ""
 
@@ -166,7 +187,7 @@ def _images(extra: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         (".".join(path), f"{_PRO}. Use vcluster-oss.")
         for path in _paths(extra)
-        if isinstance(value := _at(extra, path), str) and "vcluster-pro" in value
+        if not isinstance(value := _at(extra, path), Mapping) and "vcluster-pro" in str(value)
     ]
 
 

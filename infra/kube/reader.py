@@ -303,7 +303,7 @@ class KubeReader:
         Args:
             pairs: the query; a key may come several times.
             headers: more headers. The API server passes them on, but never ``Authorization``.
-            read_timeout: seconds for each part of the answer, and for its body as a whole.
+            read_timeout: seconds for each part of the answer; the whole of it may take twice as many.
 
         Raises:
             KubeError: the API server refused, found no such service, or nothing answered behind it.
@@ -394,7 +394,7 @@ class KubeReader:
             call,
             accept="*/*",
             read_timeout=read_timeout,
-            total_timeout=read_timeout,
+            total_timeout=2 * read_timeout,
             max_bytes=max_bytes,
             headers=headers,
             pairs=pairs,

@@ -58,10 +58,19 @@ class Request:
     pairs: Sequence[tuple[str, str]] = ()
     """More of the query, where a key comes several times (``match[]``)."""
     total_timeout: float | None = None
-    """Seconds for the whole answer; unset: ``read_timeout`` for each part of it."""
+    """Seconds from the question to the end of the answer, where it is read whole; unset: see :attr:`patience`.
+    ``read_timeout`` is for each part of it."""
     relayed: bool = False
     """The answer is of something behind the API server: any status of it is an answer, only the API server's own
     refusals (a ``Status`` object) are errors."""
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which an answer that still comes is left: a server that sends a byte now and then (what stands
+        behind a tenant's API server may be anything) would keep a worker for good. A write has ended by then."""
+        if self.total_timeout is not None:
+            return self.total_timeout
+        return CONNECT_TIMEOUT + self.read_timeout * (2 if self.method == "GET" else 1)
 
     @property
     def target(self) -> str:
@@ -128,9 +137,10 @@ class Transport:
         Raises:
             KubeError: the answer is no success, or there is none.
         """
+        until = time.monotonic() + request.patience
         try:
             with self._open(request) as response, _told(self.name, request.call):
-                body = _read(response, request.max_bytes + 1, request.total_timeout)
+                body = _read(response, request.max_bytes + 1, until)
                 complete = len(body) <= request.max_bytes
                 return Answer(response.status, dict(response.headers), body[: request.max_bytes], complete)
         except _Relayed as relayed:
@@ -180,7 +190,7 @@ class Transport:
         try:
             if not 200 <= response.status < 300:
                 with _told(self.name, request.call):
-                    body = _read(response, _MAX_REFUSAL_BYTES)
+                    body = _read(response, _MAX_REFUSAL_BYTES, time.monotonic() + request.read_timeout)
                 if not request.relayed or is_status(body):
                     raise classify(response.status, dict(response.headers), body, request.call)
                 raise _Relayed(Answer(response.status, dict(response.headers), body, len(body) < _MAX_REFUSAL_BYTES))
@@ -194,17 +204,17 @@ class Transport:
                 response.close()
 
 
-def _read(response: urllib3.HTTPResponse, limit: int, seconds: float | None = None) -> bytes:
+def _read(response: urllib3.HTTPResponse, limit: int, until: float) -> bytes:
+    """The body, up to ``limit`` bytes; ``until``: of the monotonic clock."""
     parts: list[bytes] = []
     size = 0
-    until = time.monotonic() + seconds if seconds is not None else None
     # What has come, not a whole chunk: else a server that sends a byte a second is waited for all the same.
     while chunk := response.read1(_CHUNK, decode_content=True):
         parts.append(chunk)
         size += len(chunk)
         if size >= limit:
             break
-        if until is not None and time.monotonic() > until:
+        if time.monotonic() > until:
             raise TimeoutError
     return b"".join(parts)[:limit]
 

@@ -190,6 +190,9 @@ class CapacitySpan(Global):
     overcommit_percent = models.PositiveIntegerField(
         default=100, help_text="HAMi: memory handed out of each card, percent of what it has."
     )
+    mig_profile = models.CharField(
+        max_length=32, blank=True, help_text="MIG, strategy single: what one nvidia.com/gpu of the node was."
+    )
     source = models.CharField(max_length=12, default="watch")
     changed_seq = models.BigIntegerField(default=0)
 

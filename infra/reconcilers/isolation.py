@@ -135,6 +135,7 @@ def _apply(item: Claimed, cluster: Cluster, owner: Owner, client: KubeClient) ->
         schedulers=tuple(settings.AIF_TENANT_SCHEDULERS),
         runtime_classes=tuple(settings.AIF_TENANT_RUNTIME_CLASSES),
         priority_classes=tuple(settings.AIF_TENANT_PRIORITY_CLASSES),
+        resources=tuple(settings.AIF_TENANT_RESOURCES),
         tolerations=(
             *settings.AIF_TENANT_TOLERATIONS,
             *(re.split("[=:]", one)[0] for one in settings.AIF_TENANT_CLUSTER_TOLERATIONS),

@@ -11,13 +11,15 @@ from uuid import UUID
 from django.db.models import Count, Q, Sum
 
 from infra.models import Cluster, Node, NodePool, PodObservation, Reservation
+from infra.selectors.held import held_by_pool
 from infra.selectors.overcommit import pools_overcommitted
 from infra.shares import CARD
 
 
 @dataclass(frozen=True)
 class PoolFigures:
-    """A pool in whole cards, and what is promised of them (millionths of a card)."""
+    """A pool in whole cards; what is promised of them, and what pods that are there hold, whoever made them (both in
+    millionths of a card)."""
 
     pool: NodePool
     nodes: int
@@ -25,6 +27,7 @@ class PoolFigures:
     unavailable: int
     promised: int
     overcommit_percent: int = 100
+    held: int = 0
 
     @property
     def overcommit(self) -> str:
@@ -39,7 +42,7 @@ class PoolFigures:
 
 
 def pool_figures(clusters: Sequence[Cluster]) -> list[PoolFigures]:
-    """Every pool of these clusters that has, or was declared to have, nodes. Five queries."""
+    """Every pool of these clusters that has, or was declared to have, nodes. Eight queries."""
     ids = [cluster.pk for cluster in clusters]
     counted = {
         row["pool"]: row
@@ -54,6 +57,7 @@ def pool_figures(clusters: Sequence[Cluster]) -> list[PoolFigures]:
     )
     pools = NodePool.objects.filter(cluster_id__in=ids).select_related("cluster__site", "gpu_type")
     percents = {one.pool_id: one.percent for one in pools_overcommitted(pools)}
+    held = held_by_pool(ids)
     found = []
     for pool in pools.order_by("cluster__slug", "name"):
         row: Mapping[str, Any] = counted.get(pool.pk, {})
@@ -64,6 +68,7 @@ def pool_figures(clusters: Sequence[Cluster]) -> list[PoolFigures]:
             unavailable=row.get("unavailable") or 0,
             promised=promised.get(pool.pk) or 0,
             overcommit_percent=percents.get(pool.pk, 100),
+            held=held.get(pool.pk, 0),
         )
         if figures.nodes or pool.declared_nodes is not None:
             found.append(figures)

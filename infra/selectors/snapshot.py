@@ -38,6 +38,7 @@ from infra.placement.model import Cluster as PlacementCluster
 from infra.placement.model import Node as PlacementNode
 from infra.pod_devices import GPU
 from infra.selectors.usage import taken_by_node
+from infra.shares import SLICES, physical_mib
 
 GPU_ENTRY = "gpu"
 _BLOCKING_CONDITIONS = ("Reachable", "NodesWatched", "PodsWatched")
@@ -165,12 +166,10 @@ def _read(version: object) -> _Fleet:
         tuple(
             (
                 _cluster(row),
-                tuple(
-                    _KnownPool(pool, by_pool.get(pool.pk, ()), shared, _lacks_for_shares(row))
-                    for pool in by_cluster.get(row.pk, ())
-                ),
+                tuple(_KnownPool(pool, by_pool.get(pool.pk, ()), shared, lacks) for pool in by_cluster.get(row.pk, ())),
             )
             for row in _clusters()
+            for lacks in [_lacks_for_shares(row)]
         ),
     )
 
@@ -208,10 +207,12 @@ def hami_cards(node_ids: Collection[UUID] | None = None) -> dict[UUID, dict[str,
     if node_ids is not None:
         devices = devices.filter(node__in=node_ids)
     found: dict[UUID, dict[str, CardCapacity]] = defaultdict(dict)
-    for node_id, uuid, physical, memory, cores, slots, healthy in devices.values_list(
-        "node_id", "uuid", "memory_mib", "register_memory_mib", "register_cores", "register_slots", "healthy"
-    ):
-        found[node_id][uuid] = CardCapacity(memory or 0, physical, cores or 0, slots or 0, healthy)
+    for node_id, uuid, own, memory, cores, slots, healthy, of_type in devices.values_list(
+        "node_id", "uuid", "memory_mib", "register_memory_mib", "register_cores", "register_slots", "healthy",
+        "node__pool__gpu_type__memory_mib",
+    ):  # fmt: skip
+        card = CardCapacity(memory or 0, physical_mib(own, memory, of_type or 0), cores or 0, slots or 0, healthy)
+        found[node_id][uuid] = card
     return found
 
 
@@ -330,7 +331,7 @@ def device_entries(pool: NodePool, gpu_type: GPUType, cards: int, *, dra: bool =
             count=int(declared.get("count", 0)) or cards or 1,
             claim=ClaimKind.DRA if dra else ClaimKind.PLUGIN,
             memory_mib=gpu_type.memory_mib or None,
-            mig_slices=gpu_type.compute_slices or 7,
+            mig_slices=gpu_type.compute_slices or SLICES,
             device_class=str(declared.get("deviceClassName", "")) if dra else "",
         )
     ]

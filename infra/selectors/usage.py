@@ -25,9 +25,13 @@ WITH held AS (
     GROUP BY node_id, replica_id, profile, device_uuid, zone_id
 ), seen AS (
     -- MIG strategy single: what a pod asks for as a card is an instance of the node's profile.
+    -- A resource writes 1g.10gb.me for the profile 1g.10gb+me.
     -- A card that the node's register never had (the pod wrote its record itself) is not known: a share without a card.
     SELECT n.id AS node_id, p.replica_id, c.tenant_id, coalesce(d.uuid, '') AS uuid,
-           CASE WHEN n.mig_profile <> '' AND h.cards > 0 THEN n.mig_profile ELSE coalesce(h.profile, '') END AS profile,
+           regexp_replace(
+               CASE WHEN n.mig_profile <> '' AND h.cards > 0 THEN n.mig_profile ELSE coalesce(h.profile, '') END,
+               'gb[.]', 'gb+'
+           ) AS profile,
            sum(CASE WHEN n.mig_profile = '' THEN coalesce(h.cards, 0) ELSE 0 END) AS cards,
            sum(coalesce(h.slices, 0) + CASE WHEN n.mig_profile <> '' THEN coalesce(h.cards, 0) ELSE 0 END) AS slices,
            sum(CASE WHEN d.id IS NULL THEN 0 ELSE coalesce(h.memory_mib, 0) END) AS memory_mib,

@@ -25,6 +25,7 @@ class InService:
     lost: bool = False
     devices: tuple[str, ...] = ()
     overcommit_percent: int = 100
+    mig_profile: str = ""
 
     def fields(self) -> dict[str, object]:
         """The span's fields."""
@@ -44,6 +45,7 @@ def state_of(span: CapacitySpan) -> InService:
         span.lost,
         tuple(span.unavailable_devices),
         span.overcommit_percent,
+        span.mig_profile,
     )
 
 

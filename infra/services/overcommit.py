@@ -11,7 +11,7 @@ from infra.models.hardware import SharingMode
 from infra.permissions import require_platform_admin
 from infra.services.capacity import capacity_set, state_of
 from infra.services.changes import lock_changes
-from infra.shares import overcommit_percent
+from infra.shares import overcommit_percent, physical_mib
 from portal.kernel import audit, workqueue
 from portal.kernel.actors import Actor
 from portal.kernel.clock import utcnow
@@ -35,7 +35,7 @@ def node_overcommit(node: Node, gpu_type: GPUType | None, sharing: str) -> int:
     cards = Device.objects.filter(node=node, gone_at__isnull=True, register_memory_mib__isnull=False)
     return max(
         (
-            overcommit_percent(register or 0, (known or memory) if memory == register else memory)
+            overcommit_percent(register or 0, physical_mib(memory, register, known))
             for register, memory in cards.values_list("register_memory_mib", "memory_mib")
         ),
         default=100,

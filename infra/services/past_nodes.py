@@ -109,6 +109,7 @@ def _in_service(
         facts.reason[:200],
         facts.ready is None,
         overcommit_percent=max((overcommit_percent(mib, facts.memory_mib or mib) for _, mib in listed), default=100),
+        mig_profile=facts.mig_profile,
     )
     watched = next((span for span in spans if span.source != EvidenceSource.RETROACTIVE), None)
     if watched is None or node is None or _tells_sharing(facts, piece.state, history):
@@ -124,7 +125,7 @@ def _in_service(
     return (
         InService(
             seen.gpu_type_id, seen.sharing, None, seen.cards, unavailable, facts.reason[:200] if unavailable else "",
-            facts.ready is None, overcommit_percent=seen.overcommit_percent,
+            facts.ready is None, overcommit_percent=seen.overcommit_percent, mig_profile=seen.mig_profile,
         ),
         facts,
     )  # fmt: skip

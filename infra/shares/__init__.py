@@ -4,14 +4,15 @@ A share is an exact `Fraction` of a card, for figures that must add up. What is 
 millionths of a card, rounded down (`floor_millionths`), so that seven sevenths fit: the rest of a full card is idle.
 """
 
-from infra.shares.charged import CARD, capped_cores, floor_millionths, hami_share, mig_share
-from infra.shares.mig import MigFormatError, MigProfile, parse_mig
-from infra.shares.parts import OVERCOMMIT, PARTS, Part, overcommit_percent, percent_mib
+from infra.shares.charged import CARD, SLICES, capped_cores, floor_millionths, hami_share, mig_share
+from infra.shares.mig import MigFormatError, MigProfile, mig_spelled, parse_mig
+from infra.shares.parts import OVERCOMMIT, PARTS, Part, overcommit_percent, percent_mib, physical_mib
 
 __all__ = [
     "CARD",
     "OVERCOMMIT",
     "PARTS",
+    "SLICES",
     "MigFormatError",
     "MigProfile",
     "Part",
@@ -19,7 +20,9 @@ __all__ = [
     "floor_millionths",
     "hami_share",
     "mig_share",
+    "mig_spelled",
     "overcommit_percent",
     "parse_mig",
     "percent_mib",
+    "physical_mib",
 ]

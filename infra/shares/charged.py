@@ -11,6 +11,8 @@ from infra.shares.mig import MigProfile, parse_mig
 
 CARD = 1_000_000
 """A whole card in millionths."""
+SLICES = 7
+"""Compute slices of a card of which nobody said how many it has: of all that can be cut, but for the A30."""
 _LEAST = Fraction(1, CARD)
 
 

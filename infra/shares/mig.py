@@ -22,7 +22,8 @@ class MigFormatError(ValueError):
 @dataclass(frozen=True, slots=True)
 class MigProfile:
     """A profile. `instance_slices` is the GPU instance's size (`2g`); `compute_slices` is what a holder computes
-    with: the same, or less for a compute instance inside it (`1c.2g`). `memory_gb` belongs to the GPU instance."""
+    with: the same, or less for a compute instance inside it (`1c.2g`). `memory_gb` belongs to the GPU instance.
+    `attributes`: `me` of `+me`; one that is taken away keeps its sign (`-me`)."""
 
     compute_slices: int
     instance_slices: int
@@ -31,7 +32,7 @@ class MigProfile:
 
     def __str__(self) -> str:
         compute = f"{self.compute_slices}c." if self.compute_slices != self.instance_slices else ""
-        extra = "".join(f"+{attribute}" for attribute in self.attributes)
+        extra = "".join(text if text.startswith("-") else f"+{text}" for text in self.attributes)
         return f"{compute}{self.instance_slices}g.{self.memory_gb}gb{extra}"
 
 
@@ -48,5 +49,16 @@ def parse_mig(text: str) -> MigProfile:
     compute = int(match.group(1) or instance)
     if compute > instance:
         raise MigFormatError(f"{text[:64]!r}: {compute} compute slices do not fit in an instance of {instance}")
-    attributes = tuple(re.findall(r"(?:me|gfx)(?:\.all)?", match.group(4).lower()))
-    return MigProfile(compute, instance, int(match.group(3)), attributes)
+    attributes = re.findall(r"[+.-](?:me|gfx)(?:\.all)?", match.group(4).lower())
+    signed = tuple(text if text.startswith("-") else text[1:] for text in attributes)
+    return MigProfile(compute, instance, int(match.group(3)), signed)
+
+
+def mig_spelled(profile: str) -> str:
+    """A profile in the one spelling that profiles are compared in: a resource's `1g.10gb.me` is `1g.10gb+me`.
+
+    What is no profile stays as it is; so does no profile at all ("")."""
+    try:
+        return str(parse_mig(profile)) if profile else ""
+    except MigFormatError:
+        return profile

@@ -59,3 +59,12 @@ def overcommit_percent(register_mib: int, physical_mib: int) -> int:
     HAMi's register tells ``register_mib`` (``devmem``), which ``deviceMemoryScaling`` raises above the card's memory.
     """
     return max(100, (register_mib * 200 + physical_mib) // (2 * physical_mib)) if physical_mib > 0 else 100
+
+
+def physical_mib(card_mib: int, register_mib: int | None, type_mib: int) -> int:
+    """The physical memory of a card; 0: nobody knows.
+
+    ``card_mib`` is what was read of it. Where only HAMi's register told of the card it is ``register_mib``, which
+    scaling may have raised: then its type's memory counts, if that is known.
+    """
+    return type_mib if type_mib and card_mib == register_mib else card_mib or type_mib

@@ -61,6 +61,9 @@ AIF_TENANT_RUNTIME_CLASSES = env.words("AIF_TENANT_RUNTIME_CLASSES", ("nvidia",)
 """Runtime classes that a tenant's pod may name."""
 AIF_TENANT_PRIORITY_CLASSES = env.words("AIF_TENANT_PRIORITY_CLASSES")
 """Priority classes above 0 that a tenant's pod may name; a cluster's default class belongs here if it has one."""
+AIF_TENANT_RESOURCES = env.words("AIF_TENANT_RESOURCES")
+"""Extended resources beside NVIDIA's that a tenant's pod may ask for (``rdma/``: all that begin so); no quota of the
+portal counts them."""
 AIF_TENANT_TOLERATIONS = env.words(
     "AIF_TENANT_TOLERATIONS",
     (

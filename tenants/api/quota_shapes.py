@@ -29,6 +29,7 @@ class SeenPodSerializer(serializers.Serializer[Any]):
     cluster = serializers.CharField()
     namespace = serializers.CharField()
     share = CardsField()
+    used = CardsField(help_text="The share, once a container of it has started.")
     inside = serializers.BooleanField()
 
 

@@ -14,6 +14,8 @@ from portal.kernel.models import AuditEvent
 from tenants.models import DeploymentEvent, Member, ModelDeployment, ModelReplica, Tenant, Zone
 from tenants.services.allotments import CARD, cards
 
+MOST = Decimal(10) ** 18
+
 
 @extend_schema_field({"type": "string", "format": "decimal", "description": "cards, such as 8 or 0.25"})
 class CardsField(serializers.Field[int, Any, str, int]):
@@ -35,7 +37,8 @@ class CardsField(serializers.Field[int, Any, str, int]):
             exact = Decimal(data) * CARD
         except ArithmeticError:
             self.fail("invalid")
-        if not exact.is_finite() or exact != exact.to_integral_value():
+        # Beyond a million cards the services say so; a figure that nobody could even write down is none.
+        if not exact.is_finite() or abs(exact) > MOST or exact != exact.to_integral_value():
             self.fail("invalid")
         return int(exact)
 

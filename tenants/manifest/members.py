@@ -12,7 +12,7 @@ from infra.shares import PARTS
 from tenants.manifest.reading import DNS_LABEL, Errors, Reader, kind_of
 from tenants.manifest.tree import Container, DeviceAsk, EnvVar, KeyRef, Member, Pairs, Role, Share, Template
 
-_MIG_PROFILE = re.compile(r"[1-9]\d?g\.[1-9]\d{0,2}gb([.+]me)?\Z")
+_MIG_PROFILE = re.compile(r"[1-9]g\.[1-9][0-9]{0,3}gb([.+]me)?\Z")
 _PERCENT = re.compile(r"(100|[1-9][0-9]?)%\Z")
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*\Z")
 _IMAGE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:/-]*(@sha256:[0-9a-f]{64})?\Z")

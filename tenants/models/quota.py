@@ -12,7 +12,8 @@ class GPUQuota(TenantOwned):
     """A tenant's quota on one GPU type. Both figures are millionths of a card; zero is zero, not unlimited.
 
     ``profiles`` limits MIG instances by profile beside that: ``{"1g.10gb": 8, "3g.40gb": 0}``. A profile that is not
-    named is limited by the cards alone.
+    named is limited by the cards alone. ``generation`` tells of limit and guarantee alone: a time box on those ends
+    whatever became of the profiles.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")

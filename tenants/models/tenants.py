@@ -117,3 +117,10 @@ class TenantNamespace(TenantOwned):
         constraints = [
             models.UniqueConstraint(fields=["tenant", "cluster", "name"], name="tenant_namespace_unique"),
         ]
+
+    @property
+    def takes_cards(self) -> bool:
+        """Whether cards can be handed over to it: it stays, on a cluster that is managed and not given up."""
+        return (
+            self.deleting_at is None and self.cluster.mode == Cluster.Mode.MANAGE and self.cluster.abandoned_at is None
+        )

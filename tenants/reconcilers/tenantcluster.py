@@ -19,7 +19,7 @@ from portal.kernel.clock import utcnow
 from portal.kernel.problems import Conflict
 from portal.kernel.scoping import system_scope
 from portal.kernel.ticks import every
-from portal.kernel.workqueue import Claimed, Done, Mark, Outcome, RetryAfter, mark_many, register
+from portal.kernel.workqueue import Claimed, Done, Mark, Outcome, RetryAfter, is_claimed, mark_many, register
 from tenants.bundle import OWNER_KIND as NAMESPACE_KIND
 from tenants.models import QuotaAllotment, TenantCluster, TenantNamespace
 from tenants.selectors.tenantclusters import access_of
@@ -207,6 +207,9 @@ def _namespace_left(item: Claimed, view: View) -> list[Left]:
     if namespace.deleting_at is None:
         with item.fenced():  # from now on its own reconciler leaves it alone
             TenantNamespace.objects.filter(pk=namespace.pk).update(deleting_at=utcnow())
+    if is_claimed(NAMESPACE_KIND, namespace.pk):
+        # It began before and does not know: it would make again what is deleted under its hands.
+        return [Left(f"Namespace {namespace.name}", "it is still being prepared")]
     owner = Owner(NAMESPACE_KIND, namespace.pk, namespace.tenant_id, namespace.generation)
     report = inventory_delete(item=item, cluster=view.row.cluster, owner=owner)
     return [Left(str(one.key), one.why) for one in report.remaining]

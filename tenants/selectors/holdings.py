@@ -27,13 +27,15 @@ class Held:
 
 @dataclass(frozen=True)
 class SeenPod:
-    """A GPU pod that no reservation stands for, and whether it lies inside a part that was handed over."""
+    """A GPU pod that no reservation stands for, and whether it lies inside a part that was handed over.
+    ``used``: the same once a container of it has started."""
 
     name: str
     cluster: str
     namespace: str
     share: int
     inside: bool
+    used: int = 0
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,10 @@ def quota_makings(tenant: Tenant, gpu_types: list[GPUType]) -> dict[UUID, Making
         inside = any(
             (part.cluster_id, part.namespace) == (pod.cluster_id, pod.namespace) for part in handed[pod.gpu_type_id]
         )
-        pods[pod.gpu_type_id].append(SeenPod(pod.name, clusters[pod.cluster_id], pod.namespace, pod.share, inside))
+        runs = pod.share if pod.running else 0
+        pods[pod.gpu_type_id].append(
+            SeenPod(pod.name, clusters[pod.cluster_id], pod.namespace, pod.share, inside, runs)
+        )
     return {
         gpu_type.pk: Makings(
             gpu_type=gpu_type,

@@ -124,10 +124,12 @@ def _room_for_seen(namespace: TenantNamespace, allowed: dict[str, int], cards: i
     holds = PodObservation.objects.filter(
         cluster_id=namespace.cluster_id, namespace=namespace.name, replica_id__isnull=True, ended_at__isnull=True,
         gone_at__isnull=True,
-    ).exclude(node_name="").values_list("holds", flat=True)  # fmt: skip
-    for hold in (hold for stored in holds for hold in load_holds(stored)):
-        whole += hold.cards + hold.unpinned
-        shared += 1 if hold.uuid else 0
+    ).exclude(node_name="").values_list("node_name", "holds")  # fmt: skip
+    cut = Node.objects.filter(cluster_id=namespace.cluster_id, gone_at__isnull=True).exclude(mig_profile="")
+    single = set(cut.values_list("name", flat=True))  # what these call a card is a slice
+    for node, hold in ((node, hold) for node, stored in holds for hold in load_holds(stored)):
+        whole += hold.unpinned + (0 if node in single else hold.cards)
+        shared += (1 if hold.uuid else 0) + (hold.cards if node in single else 0)
         if hold.profile and hold.slices:
             allowed[mig_resource(hold.profile)] += hold.slices
     # Whole cards never get more room than was allotted, or one more would come in for each that did.

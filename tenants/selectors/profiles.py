@@ -14,7 +14,7 @@ from infra.models import GPUType, NamespaceClaim, Node, PodObservation, Reservat
 from infra.models.hardware import SharingMode
 from infra.placement.quota import profile_key
 from infra.pod_devices import mig_profile
-from infra.shares import MigFormatError, MigProfile, parse_mig
+from infra.shares import MigFormatError, MigProfile, mig_spelled, parse_mig
 from tenants.models import GPUQuota, Tenant
 
 
@@ -126,7 +126,7 @@ def _add_seen(tenant_id: UUID, found: Mapping[UUID, PartsHeld]) -> None:
         for hold in load_holds(holds):
             profile = hold.profile or (node.mig_profile if hold.cards else "")
             if profile:
-                held.profiles[str(parse_mig(profile))] += hold.slices or hold.cards
+                held.profiles[mig_spelled(profile)] += hold.slices or hold.cards
             elif hold.uuid:
                 held.shares += 1
                 held.memory_mib += hold.memory_mib

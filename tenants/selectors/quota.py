@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Subquery, Sum, Value
 
-from infra.holdings import Hold, load_holds
-from infra.models import Device, GPUType, NamespaceClaim, Node, PodObservation, Reservation
-from infra.shares import CARD, floor_millionths, hami_share, mig_share
+from infra.holdings import load_holds
+from infra.models import NamespaceClaim, PodObservation, Reservation
+from infra.selectors.held import hold_share, node_facts
 from tenants.models import GPUQuota, QuotaAllotment, Tenant
 
 Place = tuple[UUID, str, UUID]
@@ -20,9 +19,11 @@ Place = tuple[UUID, str, UUID]
 
 @dataclass
 class Observed:
-    """Shares of pods that hold cards without a reservation, by (cluster, namespace, GPU type)."""
+    """Shares of pods that hold cards without a reservation, by (cluster, namespace, GPU type); ``running``: of those
+    in which a container has started, by GPU type."""
 
     shares: dict[Place, int] = field(default_factory=lambda: defaultdict(int))
+    running: dict[UUID, int] = field(default_factory=lambda: defaultdict(int))
 
     def total(self, gpu_type_id: UUID) -> int:
         """On all clusters together."""
@@ -33,26 +34,10 @@ class Observed:
         return self.shares.get((cluster_id, namespace, gpu_type_id), 0)
 
 
-def hold_share(hold: Hold, gpu_type: GPUType, registered: Collection[str]) -> int:
-    """What a hold counts against a quota: whole cards, slices ÷ those of the card, or the larger of memory and cores.
-
-    A share of a card of which it is not known how much counts as the whole card; so does one of a card that the
-    node's register, whose UUIDs are ``registered``, never had.
-    """
-    share = (hold.cards + hold.unpinned) * CARD
-    if hold.slices and gpu_type.compute_slices:
-        one = mig_share(hold.profile, gpu_type.compute_slices)
-        share += hold.slices * floor_millionths(one)
-    if hold.uuid and hold.uuid not in registered:
-        share += CARD
-    elif hold.uuid:
-        share += floor_millionths(hami_share(hold.memory_mib, hold.cores, gpu_type.memory_mib))
-    return share
-
-
 @dataclass(frozen=True)
 class UnreservedPod:
-    """A live GPU pod that no reservation stands for, and what it holds of one GPU type (millionths)."""
+    """A live GPU pod that no reservation stands for, and what it holds of one GPU type (millionths). ``running``: a
+    container of it has started."""
 
     tenant_id: UUID
     cluster_id: UUID
@@ -60,6 +45,7 @@ class UnreservedPod:
     name: str
     gpu_type_id: UUID
     share: int
+    running: bool = True
 
 
 def unreserved_pods(tenant_id: UUID | None = None) -> list[UnreservedPod]:
@@ -78,27 +64,18 @@ def unreserved_pods(tenant_id: UUID | None = None) -> list[UnreservedPod]:
         live = live.filter(Exists(claims.filter(tenant_id=tenant_id))).annotate(owner=Value(tenant_id))
     else:
         live = live.annotate(owner=Subquery(claims.values("tenant_id")[:1])).filter(owner__isnull=False)
-    pods = list(live.values_list("owner", "cluster_id", "namespace", "name", "node_name", "holds"))
+    pods = list(live.values_list("owner", "cluster_id", "namespace", "name", "node_name", "holds", "started_at"))
     if not pods:
         return []
     clusters, nodes = {pod[1] for pod in pods}, {pod[4] for pod in pods}
-    types = {
-        (node.cluster_id, node.name): node.pool.gpu_type
-        for node in Node.objects.filter(cluster_id__in=clusters, name__in=nodes, gone_at__isnull=True).select_related(
-            "pool__gpu_type"
-        )
-        if node.pool is not None and node.pool.gpu_type is not None
-    }
-    registered: dict[tuple[UUID, str], set[str]] = defaultdict(set)
-    cards = Device.objects.filter(cluster_id__in=clusters, node__name__in=nodes)
-    for cluster_id, node_name, uuid in cards.values_list("cluster_id", "node__name", "uuid"):
-        registered[cluster_id, node_name].add(uuid)
+    facts = node_facts(clusters, nodes)
     found = []
-    for owner, cluster_id, namespace, name, node_name, holds in pods:
-        gpu_type = types.get((cluster_id, node_name))
-        if gpu_type is not None:
-            share = sum(hold_share(hold, gpu_type, registered[cluster_id, node_name]) for hold in load_holds(holds))
-            found.append(UnreservedPod(owner, cluster_id, namespace, name, gpu_type.pk, share))
+    for owner, cluster_id, namespace, name, node_name, holds, started in pods:
+        node = facts.get((cluster_id, node_name))
+        if node is not None:
+            share = sum(hold_share(hold, node) for hold in load_holds(holds))
+            running = started is not None
+            found.append(UnreservedPod(owner, cluster_id, namespace, name, node.gpu_type.pk, share, running))
     return found
 
 
@@ -107,6 +84,7 @@ def observed_unreserved(tenant_id: UUID) -> Observed:
     observed = Observed()
     for pod in unreserved_pods(tenant_id):
         observed.shares[pod.cluster_id, pod.namespace, pod.gpu_type_id] += pod.share
+        observed.running[pod.gpu_type_id] += pod.share if pod.running else 0
     return observed
 
 
@@ -124,6 +102,11 @@ class Taken:
     handed: dict[Place, int]
     leaving: dict[Place, int]
 
+    @property
+    def types(self) -> set[UUID]:
+        """The GPU types of which anything is taken."""
+        return {key[2] for key in (*self.reserved, *self.seen.shares, *self.handed)}
+
     def on(self, cluster_id: UUID, namespace: str, gpu_type_id: UUID) -> int:
         """In one namespace of one cluster."""
         key = (cluster_id, namespace, gpu_type_id)
@@ -134,6 +117,11 @@ class Taken:
         key = (cluster_id, namespace, gpu_type_id)
         staying = self.handed.get(key, 0) - self.leaving.get(key, 0)
         return self.reserved.get(key, 0) + max(staying, self.seen.on(*key))
+
+    def confirm(self, place: Place, amount: int) -> None:
+        """The cluster says that no more than ``amount`` is used there: what is seen beyond that has ended."""
+        room = max(0, amount - self.reserved.get(place, 0))
+        self.seen.shares[place] = min(self.seen.on(*place), room)
 
     def total(self, gpu_type_id: UUID) -> int:
         """On all clusters together: the quota's ``admitted``."""
@@ -240,7 +228,7 @@ def quota_lines(tenant: Tenant) -> list[QuotaLine]:
         QuotaLine(
             quota=quota,
             admitted=taken.total(quota.gpu_type_id),
-            used=(in_use.get(quota.gpu_type_id) or 0) + taken.seen.total(quota.gpu_type_id),
+            used=(in_use.get(quota.gpu_type_id) or 0) + taken.seen.running.get(quota.gpu_type_id, 0),
             allotments=tuple(parts[quota.pk]),
         )
         for quota in quotas

@@ -43,6 +43,12 @@ class ZoneView:
         return not self.tenants and not self.pools
 
 
+def kept_for_others(cluster_id: UUID, zone_id: UUID) -> list[str]:
+    """The cluster's pools that are kept for another zone than this one, as ``cluster/pool``."""
+    rows = NodePool.objects.filter(cluster_id=cluster_id, zone_id__isnull=False).exclude(zone_id=zone_id)
+    return [f"{row.cluster.slug}/{row.name}" for row in rows.select_related("cluster").order_by("name")]
+
+
 def zone_views(zones: Iterable[Zone] | None = None) -> list[ZoneView]:
     """The zones (all of them, by slug) with tenants, pools and sharing now. Inside a system scope."""
     rows = list(zones) if zones is not None else list(Zone.objects.order_by("slug"))

@@ -103,12 +103,18 @@ def allotment_require(*, quota: GPUQuota, cluster: Cluster, namespace: str, need
     return allotment
 
 
-def allotment_fix(*, quota: GPUQuota, cluster: Cluster, namespace: str, amount: int) -> QuotaAllotment:
+def allotment_fix(
+    *, quota: GPUQuota, cluster: Cluster, namespace: str, amount: int, confirmed: QuotaAllotment | None = None
+) -> QuotaAllotment:
     """Hand ``amount`` of ``quota`` over to ``namespace``: from now on it counts as admitted, used or not.
 
     Call it inside a transaction that holds the quota's row lock (:func:`quota_locked`). Growing counts at once;
     what is given back (a smaller amount, or zero) can be had elsewhere only once the cluster has confirmed the lower
     figure (:func:`allotments_confirmed`). What deployments hold in the namespace lies beside it.
+
+    Args:
+        confirmed: a part whose cluster has just said that no more than its amount is used there: pods beyond that have
+            ended, though the watch may not have told of it yet.
 
     Raises:
         QuotaExceeded: with it, more than the limit would be handed out, or admitted.
@@ -118,6 +124,8 @@ def allotment_fix(*, quota: GPUQuota, cluster: Cluster, namespace: str, amount: 
     )
     key = (cluster.pk, namespace, quota.gpu_type_id)
     taken = quota_taken(quota.tenant_id)
+    if confirmed is not None:
+        taken.confirm((confirmed.cluster_id, confirmed.namespace, quota.gpu_type_id), confirmed.amount)
     target = taken.reserved.get(key, 0) + max(0, amount - part.leaving)
     if amount > part.handed:
         handed_out = _elsewhere(quota, part) + max(target, part.amount)
@@ -194,7 +202,8 @@ def allotments_confirmed(*, tenant_id: UUID, cluster_id: UUID, namespace: str, t
     locked = quota_locked(tenant_id, list(parts.values_list("quota__gpu_type_id", flat=True)))
     quotas = {quota.pk: quota for quota in locked.values()}
     shrank = False
-    for part in parts.order_by("id"):
+    # A part of another type that came meanwhile is confirmed by whoever looks next.
+    for part in parts.filter(quota__in=quotas).order_by("id"):
         # A target that was raised again meanwhile has raised the amount with it: only what was confirmed falls.
         floor = max(part.target, targets.get(part.pk, part.amount))
         if floor < part.amount:
@@ -210,7 +219,8 @@ def allotments_given_up(*, tenant_id: UUID, cluster_id: UUID, namespace: str) ->
     """Nothing of the namespace will be confirmed any more (its cluster was abandoned): what was handed over to it is
     free. What is still reserved there counts until it is released. Locks and answers as :func:`allotments_confirmed`.
     """
-    quota_locked(tenant_id, types_on(tenant_id, cluster_id))
+    # All of the tenant's: whoever hands something over there for the first time comes before this, or finds it gone.
+    quota_locked(tenant_id, GPUQuota.objects.filter(tenant_id=tenant_id).values_list("gpu_type_id", flat=True))
     taken = quota_taken(tenant_id)
     parts = QuotaAllotment.objects.filter(tenant_id=tenant_id, cluster_id=cluster_id, namespace=namespace)
     for part in parts.select_related("quota").order_by("id"):
@@ -230,7 +240,13 @@ def _moves_finish(quota: GPUQuota, part: QuotaAllotment) -> None:
     if not pending:
         return
     # Namespaces come before work items in the order of locks, and this marks those of the goals.
-    list(TenantNamespace.objects.filter(tenant_id=part.tenant_id).order_by("id").select_for_update())
+    spaces = list(
+        TenantNamespace.objects.filter(tenant_id=part.tenant_id)
+        .select_related("cluster")
+        .order_by("id")
+        .select_for_update(of=("self",))
+    )
+    there = {(space.cluster_id, space.name) for space in spaces if space.takes_cards}
     for move in pending:
         amount = min(move.amount, part.leaving)
         part.handed -= amount
@@ -246,11 +262,23 @@ def _moves_finish(quota: GPUQuota, part: QuotaAllotment) -> None:
         if move.goal_id is not None and amount:
             goal = QuotaAllotment.objects.select_related("cluster").get(pk=move.goal_id)
             try:
-                allotment_fix(quota=quota, cluster=goal.cluster, namespace=goal.namespace, amount=goal.handed + amount)
-            except QuotaExceeded as error:
+                if (goal.cluster_id, goal.namespace) not in there:
+                    raise _Gone(f"Namespace {goal.namespace} on {goal.cluster.slug} is gone, or takes nothing more.")
+                allotment_fix(
+                    quota=quota,
+                    cluster=goal.cluster,
+                    namespace=goal.namespace,
+                    amount=goal.handed + amount,
+                    confirmed=part,
+                )
+            except (QuotaExceeded, _Gone) as error:
                 move.state = AllotmentMove.State.FAILED
                 move.message = f"{error} What left {part.namespace} stays free."
         move.save(update_fields=["state", "message", "ended_at"])
+
+
+class _Gone(Exception):
+    """Where a move was to go nothing can be handed over any more."""
 
 
 def _elsewhere(quota: GPUQuota, part: QuotaAllotment) -> int:
@@ -261,9 +289,10 @@ def _elsewhere(quota: GPUQuota, part: QuotaAllotment) -> int:
 
 def _bundle_changed(tenant_id: UUID, cluster_id: UUID) -> None:
     with connection.cursor() as cursor:
+        # Locked in one order: quotas of two types are changed at once, each by who holds its own lock.
         cursor.execute(
-            "UPDATE tenants_tenantnamespace SET generation = generation + 1 WHERE tenant_id = %s AND cluster_id = %s"
-            " RETURNING id",
+            "UPDATE tenants_tenantnamespace SET generation = generation + 1 WHERE id IN (SELECT id FROM"
+            " tenants_tenantnamespace WHERE tenant_id = %s AND cluster_id = %s ORDER BY id FOR UPDATE) RETURNING id",
             [tenant_id, cluster_id],
         )
         ids = [row[0] for row in cursor.fetchall()]

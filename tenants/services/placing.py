@@ -1,7 +1,7 @@
 """Acting on a plan: each new replica in one short transaction, quota and devices checked again under their locks.
 
-Order of locks for everybody: the deployment's row, the tenant's, quota rows (by id), the namespace's, nodes (by id),
-replicas, and work items last. Each function runs inside the caller's fenced transaction.
+Order of locks for everybody: the deployment's row, the tenant's, the cluster's changes, quota rows (by id), the
+namespace's, nodes (by id), replicas, and work items last. Each function runs inside the caller's fenced transaction.
 """
 
 from __future__ import annotations

@@ -73,8 +73,7 @@ def quota_profiles_set(*, tenant: Tenant, gpu_type: GPUType, profiles: Mapping[s
         if before == wanted:
             return quota
         quota.profiles = wanted
-        quota.generation += 1
-        quota.save(update_fields=["profiles", "generation"])
+        quota.save(update_fields=["profiles"])
         audit.record(
             "quota_profiles_set",
             actor=actor,

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from infra.kube.errors import KubeError
 from infra.models import NamespaceClaim
+from infra.services.changes import lock_changes
 from infra.services.claims import namespace_claim_end
 from portal.kernel.clock import utcnow
 from portal.kernel.conditions import Condition, drop_condition, set_condition
@@ -101,7 +102,9 @@ def tenant_cluster_ended(pk: UUID, leftovers: Sequence[str] = ()) -> None:
     row = _row(pk)
     if row is None:
         return
-    # Quota rows come before the namespace's in the order of locks.
+    # In the order of locks: the cluster's changes (a claim ends here, as one begins where something is placed for the
+    # first time), quota rows, the namespace's.
+    lock_changes(row.cluster_id)
     freed = allotments_given_up(tenant_id=row.tenant_id, cluster_id=row.cluster_id, namespace=row.namespace)
     now = utcnow()
     claims = NamespaceClaim.objects.filter(

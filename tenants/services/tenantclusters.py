@@ -13,6 +13,7 @@ from django.conf import settings
 from infra import isolation
 from infra.models import Cluster, GPUType, NamespaceClaim, NodePool
 from infra.models.hardware import SharingMode
+from infra.services.changes import lock_changes
 from infra.services.claims import namespace_claim_set
 from portal.kernel import audit, workqueue
 from portal.kernel.actors import Actor
@@ -21,6 +22,7 @@ from portal.kernel.problems import Conflict, Forbidden, Invalid, NotFound
 from portal.kernel.scoping import system_scope, tenant_scope
 from tenants.models import GPUQuota, Tenant, TenantCluster, TenantNamespace
 from tenants.permissions import Perm, may, require
+from tenants.selectors.zones import kept_for_others
 from tenants.services.allotments import CARD, QuotaExceeded, allotment_fix, cards, quota_locked
 from tenants.tenantclusters import profile
 from tenants.tenantclusters.provisioner import OWNER_KIND
@@ -61,7 +63,7 @@ def tenant_cluster_request(
     address = _endpoint(endpoint, tenant, cluster, actor)
     with system_scope("tenant_cluster_request"):
         tenant = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
-        _require_host(tenant, Cluster.objects.select_related("site").get(pk=cluster.pk))
+        _require_host(tenant, Cluster.objects.select_related("site").get(pk=cluster.pk), address)
         if TenantCluster.objects.filter(tenant=tenant, cluster=cluster, deleted_at__isnull=True).exists():
             raise Conflict(
                 f"Tenant {tenant.slug} has a tenant cluster on {cluster.slug} already; it may have one on each host "
@@ -191,8 +193,9 @@ def _endpoint(endpoint: str, tenant: Tenant, cluster: Cluster, actor: Actor) -> 
     return profile.checked_endpoint(found)
 
 
-def _require_host(tenant: Tenant, cluster: Cluster) -> None:
-    """The host is managed, not given up, at a site that the tenant may use, and keeps tenants apart."""
+def _require_host(tenant: Tenant, cluster: Cluster, endpoint: str) -> None:
+    """The host is managed, not given up, at a site that the tenant may use, and keeps tenants apart; nobody else has
+    the endpoint."""
     if cluster.abandoned_at is not None:
         raise Conflict(f"Cluster {cluster.slug} was abandoned. Choose another one.")
     if cluster.mode != Cluster.Mode.MANAGE:
@@ -208,6 +211,18 @@ def _require_host(tenant: Tenant, cluster: Cluster) -> None:
         raise Conflict(
             f"Cluster {cluster.slug} does not keep tenants apart yet: it lacks {', '.join(missing)}. A "
             "platform-admin sees on the cluster's page what to do."
+        )
+    lock_changes(cluster.pk)  # as whoever keeps a pool there
+    if kept := kept_for_others(cluster.pk, tenant.zone_id):
+        raise Conflict(
+            f"Cluster {cluster.slug} has pools that are kept for another zone ({', '.join(kept)}), and the portal does "
+            "not place what runs in a tenant cluster. Choose another cluster."
+        )
+    # Whose it is, is not told: this one may be a member who does not know of the other tenant.
+    if TenantCluster.objects.filter(endpoint=endpoint, deleted_at__isnull=True).exists():
+        raise Conflict(
+            f"The address {endpoint} is another tenant cluster's already. A platform-admin names another endpoint, or "
+            "has AIF_TENANT_CLUSTER_ENDPOINT tell them apart."
         )
 
 

@@ -12,13 +12,15 @@ from django.db import connection
 
 from infra.models import Node, NodePool, PodObservation, Reservation
 from infra.selectors.holders import held_on, namespaces_of, shared_with
+from infra.services.changes import lock_changes
 from infra.services.pools import pool_zone_set
 from portal.kernel import audit
 from portal.kernel.actors import Actor
 from portal.kernel.problems import Conflict, Invalid
 from portal.kernel.scoping import system_scope
-from tenants.models import Tenant, Zone
+from tenants.models import Tenant, TenantCluster, Zone
 from tenants.permissions import Perm, require
+from tenants.selectors.zones import kept_for_others
 from tenants.services.tenants import checked_slug
 from tenants.services.waking import deployments_wake
 
@@ -91,14 +93,30 @@ def pool_keep(*, pool: NodePool, zone: Zone | None, actor: Actor) -> NodePool:
     """Keep a pool for a zone's tenants, or (None) give it back to everybody; see :func:`infra.services.pools`.
 
     Raises:
-        Conflict: others hold cards there, or the zone was deleted meanwhile.
+        Conflict: others hold cards there or have a tenant cluster on its cluster, or the zone was deleted meanwhile.
     """
     require(actor, Perm.FLEET_WRITE)
     with system_scope("pool_keep"):
         if zone is not None:
             _hold_zone(zone)
-        return pool_zone_set(
+        row = pool_zone_set(
             pool=pool, zone_id=zone.pk if zone else None, zone_name=zone.slug if zone else "", actor=actor
+        )
+        if zone is not None:
+            # With the cluster's lock, which whoever asks for a tenant cluster there takes too.
+            _refuse_tenant_clusters(row, zone)
+        return row
+
+
+def _refuse_tenant_clusters(pool: NodePool, zone: Zone) -> None:
+    """The host's own scheduler places what runs in a tenant cluster, and knows nothing of kept pools."""
+    rows = TenantCluster.objects.filter(cluster=pool.cluster_id, deleted_at__isnull=True).exclude(tenant__zone=zone)
+    others = list(rows.order_by("tenant__slug").values_list("tenant__slug", flat=True))
+    if others:
+        raise Conflict(
+            f"Pool {pool.name} on cluster {pool.cluster.slug} can't be kept for {zone.slug}: tenants of other zones "
+            f"have tenant clusters there, whose pods the portal does not place: {', '.join(others)}. Delete those "
+            "first, or keep a pool of another cluster."
         )
 
 
@@ -116,12 +134,14 @@ def tenant_set_zone(*, tenant: Tenant, zone: Zone, actor: Actor) -> Tenant:
         if row.zone_id == zone.pk:
             return row
         _hold_zone(zone)
+        hosts = TenantCluster.objects.filter(tenant=row, deleted_at__isnull=True).order_by("cluster_id")
+        kept = [pool for host in hosts for pool in _kept_on(host.cluster_id, zone)]
         nodes = _its_nodes(row.pk)
-        pools = _conflicting_pools(nodes, zone)
+        pools = list(dict.fromkeys([*kept, *_conflicting_pools(nodes, zone)]))
         if pools:
             raise Conflict(
-                f"Tenant {row.slug} runs in pools that are kept for another zone than {zone.slug}: {', '.join(pools)}. "
-                "Move what runs there first, or keep the pools for nobody."
+                f"Tenant {row.slug} runs in pools, or has a tenant cluster beside pools, that are kept for another "
+                f"zone than {zone.slug}: {', '.join(pools)}. Move what runs there first, or keep the pools for nobody."
             )
         shared = [str(one) for one in shared_with(row.pk, held_on([node.pk for node in nodes]))]
         if shared:
@@ -145,6 +165,11 @@ def tenant_set_zone(*, tenant: Tenant, zone: Zone, actor: Actor) -> Tenant:
         )
         deployments_wake()
         return row
+
+
+def _kept_on(cluster_id: UUID, zone: Zone) -> list[str]:
+    lock_changes(cluster_id)  # as whoever keeps a pool there, before any node
+    return kept_for_others(cluster_id, zone.pk)
 
 
 def _its_nodes(tenant_id: UUID) -> list[Node]:

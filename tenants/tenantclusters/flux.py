@@ -43,6 +43,8 @@ PAUSE_MANAGER = "aifactory-pause"
 ACCESS_ROLE = "aifactory-tenant-cluster"
 """The ClusterRole with the portal's rights in ``vc-`` namespaces; the portal may bind it, and gives itself nothing
 else (deploy/clusterroles/tenant-clusters.yaml)."""
+INSTALLER_ROLE = "aifactory-tenant-installer"
+"""The ClusterRole with what the account that Flux acts as may do in ``vc-`` namespaces, and nowhere else."""
 _FORCE = force_fields(".spec", ".data", ".subjects", ".roleRef")
 _RBAC = "rbac.authorization.k8s.io"
 # Kinds without a namespace that a syncer makes on the host, where the platform's values switch them on.
@@ -67,7 +69,7 @@ class FluxProvisioner:
             ValuesRefused: the platform's own values hold a key that can't be taken; nothing was written.
         """
         client = KubeClient.for_cluster(wish.cluster)
-        access = [_access(wish, client.subject())]
+        access = [_access(wish, client.subject()), _installer(wish)]
         inventory_apply(
             item=item,
             cluster=wish.cluster,
@@ -226,11 +228,22 @@ def _access(wish: Wish, subject: str) -> Obj:
         namespace, _, name = subject.removeprefix("system:serviceaccount:").partition(":")
     who = {"kind": kind, "name": name}
     who |= {"namespace": namespace} if namespace else {"apiGroup": _RBAC}
+    return _bound("aifactory-portal", ACCESS_ROLE, wish, who)
+
+
+def _installer(wish: Wish) -> Obj:
+    """The rights of the account that Flux acts as, in this one namespace."""
+    namespace, name = settings.AIF_TENANT_CLUSTER_NAMESPACE, settings.AIF_TENANT_CLUSTER_INSTALLER
+    who = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+    return _bound("aifactory-installer", INSTALLER_ROLE, wish, who)
+
+
+def _bound(name: str, role: str, wish: Wish, who: Obj) -> Obj:
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "RoleBinding",
-        "metadata": {"name": "aifactory-portal", "namespace": wish.namespace},
-        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": ACCESS_ROLE},
+        "metadata": {"name": name, "namespace": wish.namespace},
+        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
         "subjects": [who],
     }
 

@@ -475,3 +475,23 @@ def test_the_command(cluster: Cluster) -> None:
     ]
     with pytest.raises(CommandError, match="no cluster nowhere"):
         call_command("meter", cluster="nowhere")
+
+
+@pytest.mark.parametrize(
+    "absurd", [{"gpu": 10**9}, {"gpu": 1, "cpu": 10**18}, {"gpu": 1, "memory_gib": 10**15}, {"mig_1g_10gb": 10**9},
+               {"gpu": 1, "gpumem": 9 * 10**18, "gpucores": 10**12}, {"gpu": 10**9, "gpumem": 1}],
+)  # fmt: skip
+def test_a_pod_that_asks_for_more_than_there_can_be_stops_nobody_elses_metering(
+    cluster: Cluster, absurd: dict[str, int]
+) -> None:
+    """Who may make pods may name the node, whatever the pod asks for; the kubelet refuses it, and it is seen."""
+    tenant = make_tenant("vision")
+    sharing = "hami" if "gpumem" in absurd else "mig" if "mig_1g_10gb" in absurd else "whole"
+    make_node(cluster, "node-0", sharing=sharing)
+    make_node(cluster, "node-1", sharing="whole")
+    claim_namespaces(cluster, tenant, ["team-vision"])
+    observe(cluster, pod_evidence("absurd", namespace="nobodys", node="node-0", start=T0, end=T0 + MINUTE, **absurd),
+            pod_evidence("plain", namespace="team-vision", node="node-1", start=T0, end=T0 + HOUR, gpu=1))  # fmt: skip
+    set_watermark(cluster, T0 + HOUR)
+    meter_cluster(cluster.pk)
+    assert totals() == CARD_HOUR

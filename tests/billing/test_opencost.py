@@ -523,6 +523,10 @@ def test_running_charges_preview_and_days(cluster: Cluster, tenant: Tenant, issu
     found = StoredPrices().price_per_hour(make_gpu_type().pk, "whole", "", now)
     assert found is not None
     assert found.amount == Decimal("2.5")
+    hourly(issuer, sharing="mig", profile="3g.40gb", margin="0")
+    found = StoredPrices().price_per_hour(make_gpu_type().pk, "mig", "3g.40gb", now)
+    assert found is not None
+    assert found.amount == Decimal("2.5") * 428_571 / 1_000_000, "as the bill has it: its part of the card"
 
 
 # --- storage and network ---------------------------------------------------------------------------------------------

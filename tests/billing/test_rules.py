@@ -19,6 +19,7 @@ from billing.models import (
     MeterProgress,
     UsageRecord,
 )
+from billing.prices import StoredPrices
 from billing.selectors.bills import bill_is_reproducible
 from billing.selectors.conservation import imbalances
 from billing.selectors.costs import bill_preview
@@ -250,6 +251,7 @@ def test_what_strategy_single_strands_is_overhead(cluster: Cluster, tenant: Tena
     node = make_node(cluster, sharing="mig", cards=1)
     resources = {"nvidia.com/gpu": "2"}
     Node.objects.filter(pk=node.pk).update(capacity=resources, allocatable=resources, mig_profile="3g.40gb")
+    CapacitySpan.objects.filter(node=node).update(mig_profile="3g.40gb")
     observe(cluster, running("a", T0))
     meter(cluster, T0 + HOUR)
     assert fleet() == {"tenants": Decimal("0.428571"), "overhead": Decimal("0.142857"), "idle": Decimal("0.428572")}
@@ -382,6 +384,39 @@ def test_rates_end_on_whole_seconds() -> None:
     assert refused.value.errors[0]["pointer"] == "/valid_to"
 
 
+@pytest.mark.parametrize(
+    ("given", "pointer"),
+    [
+        ({"profile": "1g.10g"}, "/profile"),
+        ({"profile": "8g.80gb"}, "/profile"),
+        ({"profile": "1g.10gb", "included_memory_mib": 10**19}, "/included_memory_mib"),
+        ({"profile": "1g.10gb", "included_cpu_millicores": -1}, "/included_cpu_millicores"),
+    ],
+)
+def test_a_rate_of_nothing_is_refused(given: dict[str, Any], pointer: str) -> None:
+    """A profile with a letter missing would be the price of nothing, while what is meant stays without one."""
+    with pytest.raises(Invalid) as refused:
+        rate_set(card=make_issuer().rate_card, gpu_type=make_gpu_type(), sharing="mig", price=Decimal(1),
+                 valid_from=T0, actor=FINANCE, **given)  # fmt: skip
+    assert [error["pointer"] for error in refused.value.errors] == [pointer]
+
+
+def test_a_profile_has_one_price_however_it_is_spelled(cluster: Cluster, tenant: Tenant) -> None:
+    """Pods ask for ``nvidia.com/mig-1g.10gb.me``; people write the profile as NVIDIA does."""
+    issuer = make_issuer(grace_hours=1)
+    rate_set(card=issuer.rate_card, gpu_type=make_gpu_type(), sharing="mig", profile="1g.10gb+me", price=Decimal(3),
+             valid_from=T0 - DAY, actor=FINANCE)  # fmt: skip
+    make_node(cluster, sharing="mig", cards=1)
+    observe(cluster, running("a", T0, end=T0 + HOUR, gpu=0, mig_1g_10gb_me=1))
+    meter(cluster, T0 + 31 * DAY)
+    assert close(issuer, 11, T0 + 32 * DAY) == 1
+    assert bill_lines(tenant, 11) == [(False, T0, 1, 3)]
+    for spelled in ("1g.10gb+me", "1g.10gb.me"):
+        price = StoredPrices().price_per_hour(make_gpu_type().pk, "mig", spelled, T0)
+        assert price is not None
+        assert price.amount == 3
+
+
 def test_only_pods_of_the_month_keep_it_open(cluster: Cluster, tenant: Tenant) -> None:
     """A pod of December whose node is not known yet says nothing about November."""
     make_node(cluster)
@@ -392,6 +427,29 @@ def test_only_pods_of_the_month_keep_it_open(cluster: Cluster, tenant: Tenant) -
     assert close(issuer, 11, T0 + 33 * DAY) == 1
     with pytest.raises(Conflict, match="0 lines have no price and 1 pods could not be metered"):
         close(issuer, 12, T0 + 63 * DAY, behind=True)
+
+
+@pytest.mark.parametrize("asks", [{"gpu": 1}, {"gpu": 0, "mig_small": 1}])
+def test_a_pod_that_the_kubelet_refused_keeps_no_month_open(
+    cluster: Cluster, tenant: Tenant, asks: dict[str, int]
+) -> None:
+    """It named the node itself and asked for what that has not. A pod that waits there for long is another matter."""
+    make_node(cluster)
+    issuer = make_issuer(grace_hours=1)
+    make_rate(issuer, "2.00")
+    node = "no-cards" if "mig_small" not in asks else "node-0"
+    pod = running("refused", T0, node=node, namespace="nobodys", **asks)
+    waits = tuple(replace(one, state="waiting", first_started_at=None) for one in pod.containers)
+    refused = replace(pod, containers=waits, phase="Failed", terminal_seen_at=T0 + MINUTE, scheduled_at=None)
+    observe(cluster, running("a", T0, end=T0 + HOUR), replace(refused, uid="late", terminal_seen_at=T0 + HOUR))
+    observe(cluster, refused)
+    meter(cluster, T0 + 31 * DAY)
+    with pytest.raises(Conflict, match="0 lines have no price and 1 pods could not be metered"):
+        close(issuer, 11, T0 + 32 * DAY)
+    observe(cluster, replace(refused, uid="late"))
+    meter(cluster, T0 + 31 * DAY + HOUR)
+    assert close(issuer, 11, T0 + 32 * DAY) == 1
+    assert bill_lines(tenant, 11) == [(False, T0, 1, 2)]
 
 
 def test_the_year_turns(cluster: Cluster, tenant: Tenant) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from infra.kube.client import KubeClient
-from infra.kube.errors import KubeError
+from infra.kube.errors import KubeError, NotFound
 from infra.models import Cluster
 from tests.cluster.backends import Backend, RealBackend, SimulatorBackend
 from tests.support.controlplane import ControlPlanes, real_planes
@@ -22,6 +23,8 @@ from tests.support.standin import standin, tenant_servers
 __all__ = ["real_planes", "simulated_fleet", "standin", "tenant_servers"]  # fixtures, found by their names
 
 REAL = pytest.param("real", marks=pytest.mark.cluster)
+
+PATIENCE = 120.0
 
 _numbers = itertools.count(1)
 
@@ -41,6 +44,19 @@ class Plane:
         if labels:
             metadata["labels"] = labels
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def until_pods_are_taken(client: KubeClient, namespace: str) -> None:
+    """A real server refuses pods until a controller has made the new namespace's service account."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            client.get("v1", "ServiceAccount", "default", namespace)
+        except NotFound:
+            assert time.monotonic() < end, f"{namespace} gets no service account"
+            time.sleep(0.05)
+        else:
+            return
 
 
 @pytest.fixture(params=["simulator", REAL])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from infra.kube.client import KubeClient
-from infra.kube.errors import KubeError, NotFound
+from infra.kube.errors import KubeError, NotFound, QuotaRefused
 from infra.models import GPUType, NamespaceClaim
 from portal.kernel import workqueue
 from portal.kernel.clock import utcnow
@@ -16,11 +17,10 @@ from portal.kernel.scoping import system_scope
 from tenants.models import AllotmentMove, QuotaAllotment, TenantNamespace
 from tenants.services.moves import Spot, allotment_move
 from tests.cluster.conftest import REAL
-from tests.support.estate import Estate, Fleet, estate, wait_gone
+from tests.support.estate import PATIENCE, Estate, Fleet, clear_namespace, estate
 from tests.support.tenants import CARD, TESTER
 
 FRA, HEL, THIRD = "gpu-fra-1", "gpu-hel-1", "third"
-VC = "vc-ml-team"
 CEL = 'device.attributes["gpu.nvidia.com"].architecture == "Hopper"'
 
 
@@ -34,6 +34,11 @@ def fleet(request: pytest.FixtureRequest) -> Fleet:
     return {FRA: planes[FRA], HEL: planes[HEL], THIRD: simulated[FRA]}
 
 
+def vc(made: Estate) -> str:
+    """The namespace for pods that others make."""
+    return f"vc-{made.tenant.slug}"
+
+
 @pytest.fixture
 def made(fleet: Fleet) -> Iterator[Estate]:
     """A tenant with a quota of 8 H100, and on each cluster a namespace for pods that others make."""
@@ -42,19 +47,21 @@ def made(fleet: Fleet) -> Iterator[Estate]:
         with system_scope("test"):
             for cluster in found.clusters.values():
                 row = TenantNamespace.objects.create(
-                    tenant=found.tenant, cluster=cluster, name=VC, purpose=TenantNamespace.Purpose.TENANT_CLUSTER
+                    tenant=found.tenant, cluster=cluster, name=vc(found), purpose=TenantNamespace.Purpose.TENANT_CLUSTER
                 )
                 NamespaceClaim.objects.create(
-                    cluster=cluster, namespace=VC, tenant_id=found.tenant.pk, valid_from=utcnow(), created_by="test"
+                    cluster=cluster,
+                    namespace=vc(found),
+                    tenant_id=found.tenant.pk,
+                    valid_from=utcnow(),
+                    created_by="test",
                 )
                 workqueue.mark("namespace", row.pk, cluster_id=cluster.pk, tenant_id=found.tenant.pk)
         try:
             yield found
         finally:
             for name in fleet:
-                delete(found.client(name), "v1", "Namespace", VC)
-            for name in fleet:
-                wait_gone(found.client(name), "v1", "Namespace", VC)
+                clear_namespace(found, name, vc(found))
 
 
 def delete(client: KubeClient, api: str, kind: str, name: str, namespace: str = "") -> None:
@@ -98,6 +105,31 @@ def make_pod(client: KubeClient, name: str, namespace: str) -> bool:
     return True
 
 
+def let_in(client: KubeClient, namespace: str, *names: str) -> None:
+    """Make these pods, each as soon as the cluster takes it: a server's admission knows of a new namespace's service
+    account and of a raised figure some moments after they can be read."""
+    end = time.monotonic() + PATIENCE
+    for name in names:
+        while not make_pod(client, name, namespace):
+            assert time.monotonic() < end, f"{name} is not let into {namespace}"
+            time.sleep(0.05)
+
+
+def over_quota(client: KubeClient, namespace: str, name: str) -> bool:
+    """Whether the pod is refused by the quota: not once let in, and in the end for this reason and no other."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            client.apply(pod(name, namespace), field_manager="kubectl")
+        except QuotaRefused:
+            return True
+        except KubeError:
+            assert time.monotonic() < end, f"{name} is refused, but not by the quota"
+            time.sleep(0.05)
+        else:
+            return False
+
+
 def cards(client: KubeClient, *namespaces: str) -> int:
     """Cards that pods ask for which have not ended."""
     found = 0
@@ -110,12 +142,12 @@ def cards(client: KubeClient, *namespaces: str) -> int:
 
 
 def everywhere(made: Estate) -> int:
-    return sum(cards(made.client(name), made.tenant.namespace, VC) for name in made.clusters)
+    return sum(cards(made.client(name), made.tenant.namespace, vc(made)) for name in made.clusters)
 
 
 def hand_over(made: Estate, source: str | None, goal: str | None, amount: int) -> AllotmentMove:
     def spot(name: str | None) -> Spot | None:
-        return None if name is None else Spot(made.clusters[name], VC)
+        return None if name is None else Spot(made.clusters[name], vc(made))
 
     gpu_type = GPUType.objects.get(slug__contains="h100")
     return allotment_move(
@@ -123,23 +155,15 @@ def hand_over(made: Estate, source: str | None, goal: str | None, amount: int) -
     )
 
 
-def hard(made: Estate, name: str, namespace: str = VC) -> int:
+def hard(made: Estate, name: str) -> int:
     """What the cluster enforces."""
-    status = made.client(name).get("v1", "ResourceQuota", "aifactory-quota", namespace).get("status") or {}
+    status = made.client(name).get("v1", "ResourceQuota", "aifactory-quota", vc(made)).get("status") or {}
     return int((status.get("hard") or {}).get("requests.nvidia.com/gpu", -1))
-
-
-def enforced(made: Estate, name: str, namespace: str) -> bool:
-    """Whether the cluster has taken up the namespace's ResourceQuota."""
-    try:
-        return hard(made, name, namespace) >= 0
-    except NotFound:
-        return False
 
 
 def amounts(made: Estate) -> dict[str, int]:
     with system_scope("test"):
-        rows = QuotaAllotment.objects.filter(tenant=made.tenant, namespace=VC).select_related("cluster")
+        rows = QuotaAllotment.objects.filter(tenant=made.tenant, namespace=vc(made)).select_related("cluster")
         return {row.cluster.slug: row.amount // CARD for row in rows}
 
 

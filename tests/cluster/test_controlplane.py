@@ -24,7 +24,7 @@ pytestmark = pytest.mark.cluster
 GPU = "nvidia.com/gpu"
 
 
-def eventually(ask: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
+def eventually(ask: Callable[[], Any], what: str, seconds: float = 120.0) -> Any:
     """What ``ask`` answers as soon as that is true."""
     until = time.monotonic() + seconds
     while not (answer := ask()):

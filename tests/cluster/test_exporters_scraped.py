@@ -16,6 +16,7 @@ from portal.kernel.clock import time_source
 from portal.kernel.conditions import get_condition
 from portal.kernel.scoping import system_scope
 from tests.cluster.backends import SimulatorBackend
+from tests.cluster.conftest import PATIENCE
 from tests.support.simulator import SimulatedCluster, SimulatorProcess, fresh_simulator
 
 __all__ = ["fresh_simulator"]
@@ -47,7 +48,7 @@ def cluster(simulated: SimulatedCluster) -> Cluster:
 def running(simulated: SimulatedCluster) -> dict[str, Any]:
     code, _ = simulated.call("POST", "/api/v1/namespaces/default/pods", POD)
     assert code == 201
-    until = time.monotonic() + 30
+    until = time.monotonic() + PATIENCE
     while True:
         _, pod = simulated.call("GET", "/api/v1/namespaces/default/pods/train-0")
         if pod["status"].get("phase") == "Running":
@@ -102,7 +103,7 @@ def test_exporters_that_name_no_pods_are_unmapped(simulated: SimulatedCluster, c
 
 def test_a_cluster_without_exporters_says_so(simulated: SimulatedCluster, cluster: Cluster) -> None:
     simulated.call("DELETE", "/apis/apps/v1/namespaces/gpu-operator/daemonsets/nvidia-dcgm-exporter")
-    until = time.monotonic() + 30
+    until = time.monotonic() + PATIENCE
     while simulated.call("GET", "/api/v1/namespaces/gpu-operator/pods")[1]["items"]:
         assert time.monotonic() < until
         time.sleep(0.1)

@@ -37,7 +37,7 @@ BEGIN = (CONNECTED - timedelta(days=DAYS)).replace(minute=0, second=0)
 T, END = int(BEGIN.timestamp()), int(CONNECTED.timestamp())
 DAY = 86_400
 ADMIN = Actor(kind="user", name="platform-admin", platform_role=PLATFORM_ADMIN)
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 def made() -> MadeHistory:

@@ -15,12 +15,12 @@ from infra.kube.client import KubeClient
 from infra.kube.watching import EventType
 from infra.models import Cluster
 from tests.cluster.backends import SimulatorBackend
-from tests.cluster.conftest import Plane
+from tests.cluster.conftest import PATIENCE, Plane, until_pods_are_taken
 
 GPU = "nvidia.com/gpu"
 
 
-def wait_until(condition: Any, what: str, seconds: float = 30.0) -> Any:
+def wait_until(condition: Any, what: str, seconds: float = PATIENCE) -> Any:
     """Poll until ``condition()`` is true; fails with ``what``."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -293,6 +293,7 @@ def test_a_quota_refuses_with_its_numbers(plane: Plane) -> None:
         return f"requests.{GPU}" in (status.get("used") or {})
 
     wait_until(settled, "the quota's status")
+    until_pods_are_taken(plane.client, plane.namespace)
     plane.client.apply(pod(plane, "one", 1))
     with pytest.raises(errors.QuotaRefused) as caught:
         plane.client.apply(pod(plane, "four", 4))

@@ -18,8 +18,8 @@ from tenants.kueue import LOCAL_QUEUE
 from tenants.models import ClusterQueueing
 from tenants.services.queueing import queueing_switch
 from tenants.services.quotas import quota_set
-from tests.cluster.quota_estate import VC, delete, fleet, hand_over, made, prepared
-from tests.support.estate import ADMIN, Estate, wait_gone
+from tests.cluster.quota_estate import delete, fleet, hand_over, made, prepared, vc
+from tests.support.estate import ADMIN, PATIENCE, Estate
 from tests.support.tenants import CARD
 
 __all__ = ["fleet", "made"]  # fixtures, found by their names
@@ -80,29 +80,19 @@ API = VERSIONS[0]
 
 @pytest.fixture
 def with_kueue(made: Estate) -> Iterator[Estate]:
-    """The first cluster serves Kueue's kinds."""
+    """The first cluster serves Kueue's kinds; from then on, as definitions that come and go hold up a real server's
+    controllers: they begin to watch anew, and count no quota meanwhile."""
     client = made.client(next(iter(made.clusters)))
     for each in CRDS:
         client.apply(each)
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE
     while not all(_served(client, each["spec"]["names"]["kind"]) for each in CRDS):
         assert time.monotonic() < end, "the CRDs are not served"
         time.sleep(0.2)
     yield made
-    # A real API server deletes them with their CRD.
-    for each in CRDS:
-        for one in client.list_all(API, each["spec"]["names"]["kind"]).items:
-            delete(
-                client,
-                API,
-                each["spec"]["names"]["kind"],
-                one["metadata"]["name"],
-                one["metadata"].get("namespace", ""),
-            )
-    for each in CRDS:
-        delete(client, "apiextensions.k8s.io/v1", "CustomResourceDefinition", each["metadata"]["name"])
-    for each in CRDS:
-        wait_gone(client, "apiextensions.k8s.io/v1", "CustomResourceDefinition", each["metadata"]["name"])
+    for kind in (each["spec"]["names"]["kind"] for each in CRDS):
+        for one in client.list_all(API, kind).items:
+            delete(client, API, kind, one["metadata"]["name"], one["metadata"].get("namespace", ""))
 
 
 def _served(client: KubeClient, kind: str) -> bool:
@@ -145,19 +135,19 @@ def test_kueue_is_told_the_same_parts_and_told_once(with_kueue: Estate) -> None:
 
     def told() -> bool:
         run_kueue()
-        return there(client, "ClusterQueue", "t-ml-team")
+        return there(client, "ClusterQueue", made.tenant.namespace)
 
     made.until(told, "the queue")  # a real server serves a definition some moments after it has taken it
-    queue = client.get(API, "ClusterQueue", "t-ml-team")
+    queue = client.get(API, "ClusterQueue", made.tenant.namespace)
     assert queue["spec"]["cohortName"] == f"zone-{made.tenant.zone.slug}"
     group = next(one for one in queue["spec"]["resourceGroups"] if "nvidia.com/gpu" in one["coveredResources"])
     flavor = next(one for one in group["flavors"] if "h100" in one["name"])
     assert {"name": "nvidia.com/gpu", "nominalQuota": "2", "borrowingLimit": "3"} in flavor["resources"]
-    assert client.get(API, "LocalQueue", LOCAL_QUEUE, VC)["spec"] == {"clusterQueue": "t-ml-team"}
+    assert client.get(API, "LocalQueue", LOCAL_QUEUE, vc(made))["spec"] == {"clusterQueue": made.tenant.namespace}
     assert client.get(API, "Cohort", f"zone-{made.tenant.zone.slug}")["spec"] == {"parentName": "aifactory"}
     assert client.get(API, "ResourceFlavor", flavor["name"])["spec"]["nodeLabels"]["nvidia.com/gpu.product"]
     row = ClusterQueueing.objects.get()
-    assert (row.api_version, row.queues) == (API, {VC: "ml-team"})
+    assert (row.api_version, row.queues) == (API, {vc(made): made.tenant.slug})
     before = versions(client)
     AppliedObject.objects.filter(owner_kind="kueue").update(drift_suspected=True)
     run_kueue()
@@ -167,7 +157,7 @@ def test_kueue_is_told_the_same_parts_and_told_once(with_kueue: Estate) -> None:
         {
             "apiVersion": API,
             "kind": "LocalQueue",
-            "metadata": {"name": LOCAL_QUEUE, "namespace": VC},
+            "metadata": {"name": LOCAL_QUEUE, "namespace": vc(made)},
             "spec": {"clusterQueue": "another"},
         },
         field_manager="somebody",
@@ -175,7 +165,7 @@ def test_kueue_is_told_the_same_parts_and_told_once(with_kueue: Estate) -> None:
     )
     AppliedObject.objects.filter(owner_kind="kueue").update(drift_suspected=True)
     run_kueue()
-    assert client.get(API, "LocalQueue", LOCAL_QUEUE, VC)["spec"] == {"clusterQueue": "t-ml-team"}
+    assert client.get(API, "LocalQueue", LOCAL_QUEUE, vc(made))["spec"] == {"clusterQueue": made.tenant.namespace}
 
 
 def test_switched_off_the_queues_are_drained_before_they_go(with_kueue: Estate) -> None:
@@ -187,33 +177,33 @@ def test_switched_off_the_queues_are_drained_before_they_go(with_kueue: Estate) 
     queueing_switch(cluster=cluster, enabled=True, actor=ADMIN)
     run_kueue()
     client.apply(
-        {"apiVersion": API, "kind": "ClusterQueue", "metadata": {"name": "t-ml-team"},
+        {"apiVersion": API, "kind": "ClusterQueue", "metadata": {"name": made.tenant.namespace},
          "status": {"admittedWorkloads": 1, "reservingWorkloads": 1}},
         field_manager="kueue",
     )  # fmt: skip
     queueing_switch(cluster=cluster, enabled=False, actor=ADMIN)
     run_kueue()
-    assert client.get(API, "ClusterQueue", "t-ml-team")["spec"]["stopPolicy"] == "HoldAndDrain"
-    assert client.get(API, "LocalQueue", LOCAL_QUEUE, VC)
+    assert client.get(API, "ClusterQueue", made.tenant.namespace)["spec"]["stopPolicy"] == "HoldAndDrain"
+    assert client.get(API, "LocalQueue", LOCAL_QUEUE, vc(made))
     row = ClusterQueueing.objects.get()
     assert row.draining
-    assert "t-ml-team (1)" in row.conditions[0]["message"]
+    assert f"{made.tenant.namespace} (1)" in row.conditions[0]["message"]
     client.apply(
-        {"apiVersion": API, "kind": "ClusterQueue", "metadata": {"name": "t-ml-team"},
+        {"apiVersion": API, "kind": "ClusterQueue", "metadata": {"name": made.tenant.namespace},
          "status": {"admittedWorkloads": 0, "reservingWorkloads": 0}},
         field_manager="kueue",
     )  # fmt: skip
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while ClusterQueueing.objects.get().draining:
         assert time.monotonic() < end, ClusterQueueing.objects.get().conditions
         run_kueue()
         time.sleep(0.2)
-    for kind, where in (("LocalQueue", VC), ("ClusterQueue", ""), ("Cohort", ""), ("ResourceFlavor", "")):
+    for kind, where in (("LocalQueue", vc(made)), ("ClusterQueue", ""), ("Cohort", ""), ("ResourceFlavor", "")):
         assert client.list_all(API, kind, namespace=where).items == [], kind
 
 
 def test_without_the_crds_it_says_so_and_writes_nothing(made: Estate) -> None:
-    cluster = made.clusters[next(iter(made.clusters))]
+    cluster = list(made.clusters.values())[1]
     queueing_switch(cluster=cluster, enabled=True, actor=ADMIN)
     run_kueue()
     row = ClusterQueueing.objects.get()

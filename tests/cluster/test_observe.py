@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from infra.kube.client import KubeClient
-from infra.kube.errors import NotFound, ObserveOnly
+from infra.kube.errors import ObserveOnly
 from infra.kube.kubeconfig import Credentials
 from infra.models import Cluster, NamespaceClaim, NamespaceSight, Node, PodObservation
 from infra.rights import RightsReport
@@ -25,7 +25,7 @@ from portal.kernel.ids import uuid7
 from portal.kernel.problems import Invalid
 from portal.kernel.scoping import system_scope
 from tests.cluster.backends import Backend, RealBackend, SimulatorBackend
-from tests.cluster.conftest import REAL
+from tests.cluster.conftest import REAL, until_pods_are_taken
 from tests.cluster.test_watcher import eventually, watching
 from tests.support.simulator import fresh_simulator
 from tests.support.tenants import make_tenant
@@ -44,14 +44,7 @@ class Others:
         self._row = backend.connect()
         self._client = KubeClient.for_cluster(self._row)
         self.apply("v1", "Namespace", self.namespace, {}, labels={"team": "vision"}, namespace="")
-        eventually(self._has_account)
-
-    def _has_account(self) -> bool:
-        """Pods are refused until a controller has made the namespace's service account."""
-        try:
-            return bool(self._client.get("v1", "ServiceAccount", "default", self.namespace))
-        except NotFound:
-            return False
+        until_pods_are_taken(self._client, self.namespace)
 
     def apply(
         self, version: str, kind: str, name: str, body: dict[str, Any], *, labels: dict[str, str] | None = None,

@@ -14,18 +14,19 @@ from tenants.services.deployments import deployment_apply
 from tenants.services.quotas import quota_set
 from tests.cluster.quota_estate import (
     CEL,
-    VC,
     amounts,
     cards,
     delete,
-    enforced,
     everywhere,
     fleet,
     hand_over,
     hard,
+    let_in,
     made,
     make_pod,
+    over_quota,
     prepared,
+    vc,
 )
 from tests.support.estate import ADMIN, Estate, work
 from tests.support.tenants import CARD, TESTER
@@ -37,26 +38,18 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(900)]
 
 
 def test_eight_cards_do_not_become_nine_by_hand(made: Estate) -> None:
-    """Pods are made by hand in every namespace, as fast as it goes, while deployments are placed and cards moved.
-
-    From the moment on in which the cluster enforces the namespace's ResourceQuota: before that nobody of the tenant has
-    a way in (a tenant cluster is installed afterwards, and members may make no pods themselves).
-    """
+    """The cluster's administrator makes pods in every namespace, as fast as it goes, while namespaces are made,
+    deployments are placed and cards moved: from before there is any of these namespaces."""
     names = list(made.clusters)
     hand_over(made, None, names[0], 2)
     hand_over(made, None, names[1], 2)
-    prepared(made, {names[0]: 2, names[1]: 2})
-    deployment_apply(tenant=made.tenant, manifest=manifest_data(cel=CEL, replicas=6), actor=TESTER)
-    hand_over(made, names[0], names[-1], 1)
-    most, let_in, stop = [0], [0], threading.Event()
+    most, count_in, stop = [0], [0], threading.Event()
 
     def by_hand(name: str, namespace: str) -> None:
         client, number = made.client(name), 0
-        while not stop.is_set() and not enforced(made, name, namespace):
-            time.sleep(0.02)
         while not stop.is_set():
             number += 1
-            let_in[0] += make_pod(client, f"hand-{number}", namespace)
+            count_in[0] += make_pod(client, f"hand-{number}", namespace)
             time.sleep(0.02)
 
     def count() -> None:
@@ -66,13 +59,16 @@ def test_eight_cards_do_not_become_nine_by_hand(made: Estate) -> None:
     threads = [
         threading.Thread(target=by_hand, args=(name, namespace), daemon=True)
         for name in names
-        for namespace in (VC, made.tenant.namespace)
+        for namespace in (vc(made), made.tenant.namespace)
     ]
     threads.append(threading.Thread(target=count, daemon=True))
     for thread in threads:
         thread.start()
     try:
-        end = time.monotonic() + 15
+        prepared(made, {names[0]: 2, names[1]: 2})
+        deployment_apply(tenant=made.tenant, manifest=manifest_data(cel=CEL, replicas=6), actor=TESTER)
+        hand_over(made, names[0], names[-1], 1)
+        end = time.monotonic() + 8
         while time.monotonic() < end:
             work()
             time.sleep(0.05)
@@ -80,7 +76,7 @@ def test_eight_cards_do_not_become_nine_by_hand(made: Estate) -> None:
         stop.set()
         for thread in threads:
             thread.join(20)
-    assert let_in[0] >= 1, "nothing was made by hand, so nothing was tried"
+    assert count_in[0] >= 1, "nothing was made by hand, so nothing was tried"
     assert most[0] <= 8
     assert everywhere(made) <= 8
     with system_scope("test"):
@@ -92,20 +88,22 @@ def test_a_move_waits_until_the_cluster_enforces_the_lower_figure_and_its_pods_h
     one, two = list(made.clusters)[:2]
     hand_over(made, None, one, 8)
     prepared(made, {one: 8, two: 0})
-    assert [make_pod(made.client(one), f"p{number}", VC) for number in range(9)] == [True] * 8 + [False]
+    let_in(made.client(one), vc(made), *(f"p{number}" for number in range(8)))
+    assert over_quota(made.client(one), vc(made), "p8")
     move = hand_over(made, one, two, 3)
     made.until(lambda: hard(made, one) == 5, "the lower figure")
     for _ in range(3):
         work()
     assert (amounts(made)[one], amounts(made)[two], hard(made, two)) == (8, 0, 0)  # eight pods still hold them
-    assert not make_pod(made.client(two), "early", VC)
+    assert over_quota(made.client(two), vc(made), "early")
     for number in range(3):
-        delete(made.client(one), "v1", "Pod", f"p{number}", VC)
+        delete(made.client(one), "v1", "Pod", f"p{number}", vc(made))
     made.until(lambda: amounts(made) == {**amounts(made), one: 5, two: 3}, "the move")
     made.until(lambda: hard(made, two) == 3, "the higher figure")
     with system_scope("test"):
         assert AllotmentMove.objects.get(pk=move.pk).state == "done"
-    assert [make_pod(made.client(two), f"q{number}", VC) for number in range(4)] == [True] * 3 + [False]
+    let_in(made.client(two), vc(made), *(f"q{number}" for number in range(3)))
+    assert over_quota(made.client(two), vc(made), "q3")
     assert everywhere(made) == 8
 
 
@@ -113,13 +111,13 @@ def test_lowering_ends_no_pod_and_lets_none_in(made: Estate) -> None:
     one = next(iter(made.clusters))
     hand_over(made, None, one, 4)
     prepared(made, {one: 4})
-    assert all(make_pod(made.client(one), f"p{number}", VC) for number in range(4))
+    let_in(made.client(one), vc(made), *(f"p{number}" for number in range(4)))
     quota_set(tenant=made.tenant, gpu_type=GPUType.objects.get(slug__contains="h100"), limit=2 * CARD, actor=ADMIN)
     hand_over(made, one, None, 2)
     made.until(lambda: hard(made, one) == 2, "the lower figure")
-    assert cards(made.client(one), VC) == 4
-    assert not make_pod(made.client(one), "more", VC)
+    assert cards(made.client(one), vc(made)) == 4
+    assert over_quota(made.client(one), vc(made), "more")
     assert amounts(made)[one] == 4
     for number in range(2):
-        delete(made.client(one), "v1", "Pod", f"p{number}", VC)
+        delete(made.client(one), "v1", "Pod", f"p{number}", vc(made))
     made.until(lambda: amounts(made)[one] == 2, "the part follows")

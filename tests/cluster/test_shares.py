@@ -23,7 +23,7 @@ from tenants.services.profile_quotas import quota_profiles_set
 from tenants.services.sharing import tenant_sharing_set
 from tests.cluster.test_watcher import eventually
 from tests.support.controlplane import ControlPlanes
-from tests.support.estate import ADMIN, Estate, estate
+from tests.support.estate import ADMIN, Estate, clear_namespace, estate
 from tests.support.hami import MEMORY_MIB, bind, node_object
 from tests.support.tenants import CARD, TESTER, give_quota, make_tenant
 from tests.unit.tenants.manifests import manifest_data
@@ -56,6 +56,8 @@ def hami_node(made: Estate, **options: Any) -> Iterator[Node]:
         eventually(lambda: Node.objects.filter(name=name, pool__sharing="hami", ready=True).exists())
         yield Node.objects.select_related("pool__gpu_type").get(name=name)
     finally:
+        # What runs there goes first: of a node that is gone nobody ends the pods until the server collects them.
+        clear_namespace(made, FRA, made.tenant.namespace)
         call("DELETE", f"/api/v1/nodes/{name}")
 
 

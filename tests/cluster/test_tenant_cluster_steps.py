@@ -200,7 +200,7 @@ def stage(simulated_fleet: SimulatorProcess, settings: Any) -> Iterator[Stage]:
     ):
         host.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", kind)
     host.call("POST", "/api/v1/namespaces", {"metadata": {"name": HOME}})
-    with estate(simulated_fleet, HOST) as made:
+    with estate(simulated_fleet, HOST, slug=NAME) as made:
         yield Stage(made, host, inner)
         for path in (RELEASE, SOURCE, f"/api/v1/namespaces/{NS}"):
             host.call("DELETE", path)

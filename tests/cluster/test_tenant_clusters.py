@@ -196,13 +196,15 @@ def _the_end(made: TenantEstate, row: TenantCluster) -> None:
 
 def test_what_flux_says_of_its_troubles_is_told(made: TenantEstate) -> None:
     row = made.request(SLUG)
-    made.until(lambda: made.standin.release(SLUG), "the HelmRelease")
-    made.standin.order(SLUG, "artifact,install")
+    with made.standin.held():
+        made.until(lambda: made.standin.release(SLUG), "the HelmRelease")
+        made.standin.order(SLUG, "artifact,install")
     made.until(lambda: "chart registry" in json.dumps(made.row(row).conditions), "the sentence about the registry")
     assert made.row(row).phase != "Ready"
     made.standin.order(SLUG, "install")
     made.until(lambda: "RetriesExceeded" in json.dumps(made.standin.release(SLUG)), "the end of its retries")
-    made.until(lambda: "could not be installed" in json.dumps(made.row(row).conditions), "the failed installation")
+    made.until(lambda: "given up after its retries" in json.dumps(made.row(row).conditions), "that Flux has given up")
+    assert "Helm install failed" in json.dumps(made.row(row).conditions), "what failed is told with it"
     made.standin.order(SLUG, "")
     tenant_cluster_retry(row=made.row(row), actor=ADMIN)
     made.until(lambda: made.row(row).phase == "Ready", "Ready after another try")

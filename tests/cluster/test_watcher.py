@@ -18,14 +18,16 @@ from typing import Any, TypeVar
 
 import pytest
 from django.db import connection
+from django.db.models import F
 
 from infra.kube.client import KubeClient
 from infra.kube.errors import NotFound
 from infra.models import CapacitySpan, Cluster, Node, PodObservation, WatchSpan, WatchTarget
-from infra.watcher.process import Watcher
+from infra.watcher.process import KIND, Watcher
 from portal.kernel.clock import parse_rfc3339
+from portal.kernel.models import Heartbeat
 from tests.cluster.backends import Backend, RealBackend, SimulatorBackend
-from tests.cluster.conftest import REAL
+from tests.cluster.conftest import REAL, until_pods_are_taken
 from tests.support.simulator import SimulatedCluster, SimulatorProcess, fresh_simulator
 
 FIXTURES = (fresh_simulator,)  # found by its name
@@ -53,14 +55,7 @@ class Scene:
         self.client = KubeClient.for_cluster(self.cluster)
         self.namespace = f"team-w-{uuid.uuid4().hex[:8]}"
         self.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}})
-        eventually(self._has_account)
-
-    def _has_account(self) -> bool:
-        """Pods are refused until a controller has made the namespace's service account."""
-        try:
-            return bool(self.client.get("v1", "ServiceAccount", "default", self.namespace))
-        except NotFound:
-            return False
+        until_pods_are_taken(self.client, self.namespace)
 
     def pod(self, name: str) -> str:
         """Make a pod with one card; its uid once it runs."""
@@ -151,7 +146,9 @@ def process(log: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def expire_leases() -> None:
+    """What passing time does to a watcher that was killed: its leases end, and it counts as alive no longer."""
     WatchTarget.objects.update(lease_until=None, not_before=None)
+    Heartbeat.objects.filter(kind=KIND).update(seen_at=F("seen_at") - timedelta(hours=1))
 
 
 def row(uid: str) -> PodObservation | None:

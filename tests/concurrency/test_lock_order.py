@@ -15,18 +15,20 @@ import pytest
 from django.db import connection
 
 from infra.models import Cluster, Reservation
+from infra.services.claims import namespace_claim_set
 from infra.services.inventory import ApplyReport
 from portal.kernel.clock import utcnow
 from portal.kernel.models import WorkItem
 from portal.kernel.problems import Conflict
 from portal.kernel.scoping import system_scope
 from portal.kernel.workqueue import claim, run_item
-from tenants.models import ModelDeployment, ModelReplica, QuotaAllotment, Tenant, TenantNamespace
+from tenants.models import ModelDeployment, ModelReplica, QuotaAllotment, Tenant, TenantCluster, TenantNamespace
 from tenants.reconcilers import namespace as namespace_reconciler
 from tenants.reconcilers.namespace import QuotaSeen
 from tenants.services import placing, replicas
-from tenants.services.allotments import allotment_require, quota_locked
+from tenants.services.allotments import allotment_fix, allotment_require, quota_locked
 from tenants.services.deployments import deployment_apply
+from tenants.services.tenantcluster_state import tenant_cluster_ended
 from tenants.services.zones import tenant_set_zone
 from tests.support.fleet import make_cluster, make_node, make_pool, make_type
 from tests.support.tenants import CARD, TESTER, give_quota, make_tenant
@@ -195,6 +197,41 @@ def test_a_tenant_is_moved_only_after_what_is_being_placed_and_takes_it_along(
     assert not refused, "nobody shares its cards, so it takes them along"
     assert tenant.zone_id == zone.pk
     assert held.zone_id == tenant.zone_id
+
+
+def test_a_tenant_cluster_ends_while_something_is_placed_there_for_the_first_time(
+    tenant: Tenant, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one gives a namespace's claim back, the other makes one: both change the cluster's evidence."""
+    with system_scope("test"):
+        row = TenantCluster.objects.create(
+            tenant=tenant, cluster=cluster, name=tenant.slug, endpoint="https://ml.example.test",
+            kubernetes_version="1.33.4", chart_version="0.28.0", requested_by="test",
+        )  # fmt: skip
+        TenantNamespace.objects.create(tenant=tenant, cluster=cluster, name=row.namespace)
+        quota = next(iter(quota_locked(tenant.pk, [make_type("nvidia-h100").pk]).values()))
+        allotment_fix(quota=quota, cluster=cluster, namespace=row.namespace, amount=CARD)
+        namespace_claim_set(
+            cluster=cluster, namespace=row.namespace, tenant_id=tenant.pk, valid_from=utcnow(), actor=TESTER
+        )
+    claimed, ensure = threading.Event(), placing.namespace_ensure
+
+    def ensured(**values: Any) -> Any:
+        found = ensure(**values)
+        claimed.set()
+        when_somebody_waits()
+        return found
+
+    monkeypatch.setattr(placing, "namespace_ensure", ensured)
+
+    def end() -> None:
+        assert claimed.wait(20)
+        with system_scope("test"):
+            tenant_cluster_ended(row.pk)
+
+    no_failures([lambda: placed(tenant, "first", "nvidia-h100"), end])
+    with system_scope("test"):
+        assert TenantCluster.objects.get(pk=row.pk).deleted_at is not None
 
 
 def test_nothing_is_placed_for_a_tenant_that_was_suspended_since_the_plan(tenant: Tenant) -> None:

@@ -105,6 +105,13 @@ def test_every_secret_that_is_named_is_made(compose: dict[str, Any], secrets: Pa
     assert len({text for name, text in before.items() if not name.endswith("_url")}) == 7
 
 
+def test_nobody_else_gets_to_the_secrets_also_in_a_folder_that_was_there(tmp_path: Path) -> None:
+    """Each file can be read by everybody, as the image's user must; so the folder keeps them."""
+    tmp_path.chmod(0o755)
+    _make(tmp_path)
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
+
+
 def test_the_roles_are_those_that_the_portal_asks_for(secrets: Path, tmp_path: Path) -> None:
     """On a fresh server: the owner migrates, the app role passes the portal's own check and is kept apart."""
     # As root the server has a user of its own, who must be able to reach its folder.

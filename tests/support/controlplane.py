@@ -34,7 +34,7 @@ import urllib3
 from tests.support.served import ServedCluster, ServingProcess, start
 
 START_SECONDS = 240
-LATE_SECONDS = 60
+LATE_SECONDS = 120
 WRITES = ("create", "update", "patch", "delete", "deletecollection")
 PATHS = ("kubeconfig", "observe_kubeconfig", "manage_kubeconfig", "exporter_kubeconfig", "audit_log")
 NO_RESOURCES = ("authorization.k8s.io", "authentication.k8s.io")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +32,8 @@ from tests.support.tenants import give_quota, make_tenant
 
 ADMIN = Actor(kind="user", name="platform-admin", platform_role=PLATFORM_ADMIN)
 KINDS = ("deployment", "replica", "namespace", "isolation")
-PATIENCE = 60.0
+PATIENCE = 120.0
+_numbers = itertools.count(1)
 Fleet = Mapping[str, ServedCluster]
 """Running clusters by name: a simulator's, or real control planes."""
 
@@ -104,16 +107,16 @@ def work(*kinds: str) -> None:
 
 
 @contextmanager
-def estate(fleet: Fleet, *names: str, clear: bool = True, tick: float = 0.2) -> Iterator[Estate]:
+def estate(fleet: Fleet, *names: str, slug: str = "", clear: bool = True, tick: float = 0.2) -> Iterator[Estate]:
     """Connect these clusters in manage mode, watch them, and wait until their nodes are known.
 
+    ``slug``: the tenant's; one of its own for this estate where it is empty, so that nobody waits for the end of a
+    namespace whose name is wanted again (a real server takes five seconds for it at the least).
     ``clear``: delete the tenant's namespaces at the end. ``tick``: seconds between the watcher's looks at its leases.
     """
-    sites = []
-    made = Estate(fleet, make_tenant(sites=()))
+    made = Estate(fleet, make_tenant(slug or f"ml-team-{os.getpid()}-{next(_numbers)}", sites=()))
     for name in names:
         site, _ = Site.objects.get_or_create(slug=f"site-{name}", defaults={"name": name})
-        sites.append(site)
         made.clusters[name] = cluster_connect(
             slug=name, site=site, mode="manage", kubeconfig=fleet[name].kubeconfig.read_text(), actor=ADMIN
         )
@@ -140,13 +143,14 @@ def estate(fleet: Fleet, *names: str, clear: bool = True, tick: float = 0.2) -> 
         _isolated(made)
         yield made
     finally:
-        clients = [KubeClient.for_cluster(made.clusters[name]) for name in names]
-        for client in clients if clear else ():
-            _clear(client, made.tenant.namespace)
-        for client in clients if clear else ():
-            wait_gone(client, "v1", "Namespace", made.tenant.namespace)
-        stop.set()
-        thread.join(20)
+        try:
+            for name in names if clear else ():
+                clear_namespace(made, name, made.tenant.namespace)
+            for name in names if clear and slug else ():
+                wait_gone(made.client(name), "v1", "Namespace", made.tenant.namespace)
+        finally:
+            stop.set()
+            thread.join(20)
 
 
 def _isolated(made: Estate) -> None:
@@ -164,14 +168,22 @@ def _isolated(made: Estate) -> None:
             cluster.refresh_from_db()
 
 
-def _clear(client: KubeClient, namespace: str) -> None:
-    """Delete the namespace; its workloads first: a real server comes back to a namespace that holds pods only after
-    their grace period, however soon they are gone."""
+def clear_namespace(made: Estate, cluster: str, namespace: str) -> None:
+    """Delete a namespace with what holds cards in it; return when that is gone (the namespace itself takes longer).
+
+    Its workloads first: a real server comes back to a namespace that holds pods only after their grace period, however
+    soon they are gone. Then the pods that somebody made by hand, which go with nothing else.
+    """
+    client, call = made.client(cluster), made.fleet[cluster].call
     for one in client.list_all("apps/v1", "Deployment", namespace=namespace).items:
         metadata = one["metadata"]
         client.delete("apps/v1", "Deployment", metadata["name"], namespace, uid=metadata["uid"])
     end = time.monotonic() + PATIENCE
-    while client.list_all("v1", "Pod", namespace=namespace).items and time.monotonic() < end:
+    while pods := client.list_all("v1", "Pod", namespace=namespace).items:
+        assert time.monotonic() < end, f"pods in {namespace} do not go"
+        for one in pods:
+            if not one["metadata"].get("ownerReferences"):
+                call("DELETE", f"/api/v1/namespaces/{namespace}/pods/{one['metadata']['name']}?gracePeriodSeconds=0")
         time.sleep(0.1)
     with contextlib.suppress(NotFound):
         uid = client.get("v1", "Namespace", namespace)["metadata"]["uid"]

@@ -13,7 +13,9 @@ A release gets the server whose address its values name (`exportKubeConfig.serve
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -28,7 +30,7 @@ from tests.support.controlplane import ControlPlanes, RealCluster
 from tests.support.served import ServedCluster, ServingProcess, start
 
 START_SECONDS = 180
-LATE_SECONDS = 60
+LATE_SECONDS = 120
 POOL = ("pool-1", "pool-2")
 RELEASES = "/apis/helm.toolkit.fluxcd.io/v2/namespaces/{}/helmreleases"
 
@@ -84,6 +86,16 @@ class StandIn:
         """End it."""
         if self.process is not None:
             ServingProcess[ServedCluster](self.process).stop()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """It does nothing as long as the block lasts: so that a fault is ordered before it takes a release up."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def restart(self) -> None:
         """End it and start it again."""

@@ -107,7 +107,7 @@ def look() -> None:
 @contextmanager
 def tenant_estate(standin: StandIn, *slugs: str) -> Iterator[TenantEstate]:
     """Connect the host, and have these tenants there; what a test leaves on the host is taken away at its end."""
-    with estate({standin.host.name: standin.host}, standin.host.name, clear=False) as found:
+    with estate({standin.host.name: standin.host}, standin.host.name, slug=slugs[0], clear=False) as found:
         made = TenantEstate(found, standin)
         for slug in slugs:
             made.tenants[slug] = found.tenant if slug == found.tenant.slug else make_tenant(slug, sites=())

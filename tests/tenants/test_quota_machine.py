@@ -1,7 +1,7 @@
 """Whatever is done to quotas and their parts, in any order and at once: the parts are never more than the limit.
 
-A state machine of set, place, end, hand over, move, settle, confirm, approve and expire. Where it says "at once", the
-steps run in threads of their own, each with a connection of its own.
+A state machine of set, place, end, hand over, move, settle, confirm, approve, expire and tenant clusters that go. Where
+it says "at once", the steps run in threads of their own, each with a connection of its own.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tenants.services.allotments import (
     QuotaExceeded,
     allotment_fix,
     allotments_confirmed,
+    allotments_given_up,
     allotments_settle,
     quota_locked,
 )
@@ -97,9 +98,11 @@ class World:
 
     def fix(self, place: tuple[str, str], cards: int) -> None:
         with suppress(QuotaExceeded), system_scope("test"):
-            allotment_fix(
-                quota=self.locked(), cluster=self.clusters[place[0]], namespace=self.name(place), amount=cards * CARD
+            quota = self.locked()
+            TenantNamespace.objects.get_or_create(
+                tenant=self.tenant, cluster=self.clusters[place[0]], name=self.name(place)
             )
+            allotment_fix(quota=quota, cluster=self.clusters[place[0]], namespace=self.name(place), amount=cards * CARD)
 
     def move(self, source: tuple[str, str] | None, goal: tuple[str, str] | None, cards: int) -> None:
         with suppress(Conflict, Invalid):
@@ -107,6 +110,13 @@ class World:
                 tenant=self.tenant, gpu_type=self.gpu_type, source=self.spot(source), goal=self.spot(goal),
                 amount=cards * CARD, actor=TESTER,
             )  # fmt: skip
+
+    def vanish(self, slug: str) -> None:
+        """The tenant cluster there is deleted: what the end of it does of quota."""
+        cluster = self.clusters[slug]
+        with system_scope("test"):
+            allotments_given_up(tenant_id=self.tenant.pk, cluster_id=cluster.pk, namespace=VC)
+            TenantNamespace.objects.filter(tenant=self.tenant, cluster=cluster, name=VC).delete()
 
     def settle(self, slug: str) -> None:
         with system_scope("test"):
@@ -206,6 +216,10 @@ class Parts(RuleBasedStateMachine):
     def approve(self, limit: int, boxed: bool) -> None:
         self.world.approve(limit, boxed)
 
+    @rule(slug=st.sampled_from(CLUSTERS))
+    def vanish(self, slug: str) -> None:
+        self.world.vanish(slug)
+
     @rule()
     def expire(self) -> None:
         self.world.expire()
@@ -218,6 +232,7 @@ class Parts(RuleBasedStateMachine):
                 st.tuples(st.just("move"), ENDS, ENDS, SOME),
                 st.tuples(st.just("end"), st.sampled_from(CLUSTERS)),
                 st.tuples(st.just("settle"), st.sampled_from(CLUSTERS)),
+                st.tuples(st.just("vanish"), st.sampled_from(CLUSTERS)),
                 st.tuples(st.just("confirm"), PLACES),
                 st.tuples(st.just("set"), st.integers(0, 8)),
                 st.tuples(st.just("approve"), st.integers(0, 8), st.booleans()),
@@ -255,6 +270,8 @@ class Parts(RuleBasedStateMachine):
                 assert 0 <= part.leaving <= part.handed, part
                 pending = AllotmentMove.objects.filter(source=part, state="pending").values_list("amount", flat=True)
                 assert part.leaving <= sum(pending), part
+                spaces = TenantNamespace.objects.filter(cluster=part.cluster_id, name=part.namespace)
+                assert not part.handed or spaces.exists(), "handed over to a namespace that is gone"
             assert not QuotaRequest.objects.filter(
                 tenant=self.world.tenant, state="approved", set_generation=None
             ).exists()

@@ -8,13 +8,23 @@ from uuid import uuid4
 
 import pytest
 
-from infra.models import Cluster
+from infra.models import Cluster, GPUType, NamespaceClaim
+from infra.pod_devices import GPU
 from portal.kernel.actors import PLATFORM_ADMIN, Actor
 from portal.kernel.clock import utcnow
 from portal.kernel.models import AuditEvent
 from portal.kernel.problems import Conflict, Forbidden, Invalid, NotFound
 from portal.kernel.scoping import system_scope
-from tenants.models import AllotmentMove, GPUQuota, Member, QuotaAllotment, QuotaComment, QuotaRequest, Tenant
+from tenants.models import (
+    AllotmentMove,
+    GPUQuota,
+    Member,
+    QuotaAllotment,
+    QuotaComment,
+    QuotaRequest,
+    Tenant,
+    TenantNamespace,
+)
 from tenants.selectors.quota import quota_lines
 from tenants.services.allotments import (
     QuotaExceeded,
@@ -26,6 +36,7 @@ from tenants.services.allotments import (
     quota_locked,
 )
 from tenants.services.moves import Spot, allotment_move
+from tenants.services.profile_quotas import quota_profiles_set
 from tenants.services.quota_requests import (
     quota_request_approve,
     quota_request_change,
@@ -37,6 +48,7 @@ from tenants.services.quota_requests import (
     quota_requests_tick,
 )
 from tenants.services.quotas import quota_set
+from tests.support.fleet import make_node, make_pod, make_pool
 from tests.tenants.factories import ADMIN, CARD, make_gpu_type, make_member, make_site, make_tenant, make_user
 
 pytestmark = pytest.mark.django_db
@@ -222,6 +234,19 @@ def test_a_quota_that_was_changed_meanwhile_is_left_alone(tenant, owner):
     assert "that stays" in comments(row)[-1]
 
 
+def test_a_time_box_ends_though_the_slices_were_limited_meanwhile(tenant, owner):
+    """A quota on MIG profiles is another figure: it stays, and the limit goes back all the same."""
+    quota_set(tenant=tenant, gpu_type=make_gpu_type(), limit=2 * CARD, actor=ADMIN)
+    GPUType.objects.update(compute_slices=7)
+    row = asked(tenant, owner, 8, until=utcnow() + timedelta(hours=1))
+    quota_request_approve(tenant=tenant, request_id=row.pk, actor=ADMIN)
+    quota_profiles_set(tenant=tenant, gpu_type=make_gpu_type(), profiles={"1g.10gb": 3}, actor=ADMIN)
+    quota_requests_tick(utcnow() + timedelta(hours=2))
+    assert (limit_of(tenant), state_of(row)) == (2 * CARD, State.EXPIRED)
+    with system_scope("test"):
+        assert GPUQuota.objects.get().profiles == {"1g.10gb": 3}
+
+
 def test_what_nobody_decided_expires_and_is_not_granted_late(tenant, owner):
     now = utcnow()
     row = asked(tenant, owner, until=now + timedelta(hours=1))
@@ -266,8 +291,6 @@ def west() -> Cluster:
 @pytest.fixture
 def eight(tenant: Tenant, east: Cluster, west: Cluster) -> GPUQuota:
     """A quota of 8 and a namespace on each of two clusters."""
-    from tenants.models import TenantNamespace
-
     quota = quota_set(tenant=tenant, gpu_type=make_gpu_type(), limit=8 * CARD, actor=ADMIN).quota
     with system_scope("test"):
         for cluster in (east, west):
@@ -355,6 +378,22 @@ def test_a_move_shrinks_waits_and_grows(tenant, owner, eight, east, west):
     assert line(tenant) == (8, 0)
 
 
+def test_pods_of_whose_end_the_watch_has_not_told_yet_hold_up_no_move(tenant, owner, eight, east, west):
+    """The cluster itself said that no more is used there."""
+    node = make_node(make_pool(cluster=east, gpu_type=eight.gpu_type), cards=8)
+    NamespaceClaim.objects.create(
+        cluster=east, namespace=VC, tenant_id=tenant.pk, valid_from=utcnow() - timedelta(days=1), created_by="test"
+    )
+    move(tenant, owner, None, east, 8)
+    for _ in range(8):
+        make_pod(node, namespace=VC, requests={GPU: "1"})
+    moved = move(tenant, owner, east, west, 3)
+    confirm(eight, east)
+    with system_scope("test"):
+        assert AllotmentMove.objects.get(pk=moved.pk).state == "done"
+    assert (part_of(east).amount, part_of(west).amount) == (5 * CARD, 3 * CARD)
+
+
 def test_a_stale_confirmation_finishes_no_move(tenant, owner, eight, east, west):
     move(tenant, owner, None, east, 8)
     before = part_of(east)
@@ -413,3 +452,43 @@ def test_of_an_abandoned_cluster_what_was_handed_over_is_free_and_what_was_leavi
         allotments_given_up(tenant_id=tenant.pk, cluster_id=east.pk, namespace=VC)
     assert (part_of(east).amount, part_of(east).handed, part_of(west).amount) == (0, 0, 3 * CARD)
     assert line(tenant) == (3, 5)
+
+
+@pytest.mark.parametrize("gone", ["deleted", "deleting", "abandoned", "observed"])
+def test_what_leaves_for_a_namespace_that_is_gone_meanwhile_stays_free(tenant, owner, eight, east, west, gone):
+    """A tenant cluster is deleted while cards are on their way to it: nobody could ever take them back from there."""
+    fix(eight, east, 6)
+    moved = move(tenant, owner, east, west, 4)
+    with system_scope("test"):
+        space = TenantNamespace.objects.filter(tenant=tenant, cluster=west)
+        if gone == "deleted":
+            allotments_given_up(tenant_id=tenant.pk, cluster_id=west.pk, namespace=VC)
+            space.delete()
+        elif gone == "deleting":
+            space.update(deleting_at=utcnow())
+        elif gone == "abandoned":
+            Cluster.objects.filter(pk=west.pk).update(abandoned_at=utcnow())
+        else:
+            Cluster.objects.filter(pk=west.pk).update(mode=Cluster.Mode.OBSERVE)
+    confirm(eight, east)
+    with system_scope("test"):
+        moved.refresh_from_db()
+        assert (moved.state, part_of(west).handed) == (AllotmentMove.State.FAILED, 0)
+    assert "stays free" in moved.message
+    assert line(tenant) == (2, 6)
+
+
+def test_a_part_of_another_type_that_comes_meanwhile_is_left_to_who_locks_its_quota(tenant, owner, eight, east):
+    """Which quotas to lock is asked before they are locked."""
+    fix(eight, east, 1)
+    other = quota_set(tenant=tenant, gpu_type=make_gpu_type("l40s"), limit=CARD, actor=ADMIN).quota
+    with system_scope("test"):
+        QuotaAllotment.objects.create(tenant=tenant, quota=other, cluster=east, namespace=VC)
+        found = quota_locked(tenant.pk, [eight.gpu_type_id])
+
+    def only_the_first(*_: object) -> dict[object, GPUQuota]:
+        return dict(found)
+
+    with pytest.MonkeyPatch.context() as patch, system_scope("test"):
+        patch.setattr("tenants.services.allotments.quota_locked", only_the_first)
+        allotments_confirmed(tenant_id=tenant.pk, cluster_id=east.pk, namespace=VC, targets={})

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
 import yaml
 
-from infra.models import Cluster, NamespaceClaim
+from infra.models import Cluster, GPUType, NamespaceClaim, NodePool
 from portal.accounts.models import Identity, User
+from portal.kernel import workqueue
 from portal.kernel.actors import Actor
+from portal.kernel.clock import utcnow
 from portal.kernel.models import AuditEvent, WorkItem
 from portal.kernel.problems import Conflict, Forbidden, Invalid, NotFound, TooManyRequests
 from portal.kernel.scoping import system_scope, tenant_scope
 from tenants.models import GroupMapping, Member, QuotaAllotment, Robot, Tenant, TenantCluster, TenantNamespace
+from tenants.reconcilers import tenantcluster as reconciler
 from tenants.selectors.quota import quota_lines
 from tenants.selectors.tenantclusters import access_of, hosts_for, tenant_cluster_on
 from tenants.services import tenantcluster_access
@@ -34,9 +37,11 @@ from tenants.services.tenantclusters import (
     tenant_cluster_upgrade,
 )
 from tenants.services.tenants import tenant_set_state
-from tenants.tenantclusters.access import Access, Subjects, access_manifests
+from tenants.services.zones import pool_keep, tenant_set_zone
+from tenants.tenantclusters.access import Access, Subjects, access_manifests, editors_manifest
 from tenants.tenantclusters.profile import Version, next_versions, why_not
-from tests.support.fleet import make_cluster, make_type
+from tenants.tenantclusters.provisioner import Wish
+from tests.support.fleet import make_cluster, make_pool, make_type
 from tests.support.tenants import CARD, give_quota, make_tenant
 from tests.tenants.factories import ADMIN, make_member
 
@@ -113,6 +118,38 @@ def test_eight_cards_are_handed_over_once_over_all_hosts(tenant: Tenant, host: C
     with pytest.raises(Conflict, match="is full"):
         ask(tenant, make_cluster("beta"), 4)
     ask(tenant, Cluster.objects.get(slug="beta"), 3)
+
+
+def test_beside_a_pool_that_is_kept_for_another_zone_there_is_no_tenant_cluster(tenant: Tenant, host: Cluster):
+    """Its pods are placed by the host's scheduler, which knows nothing of kept pools."""
+    pool, theirs = make_pool(cluster=host, name="h100"), make_tenant("team-vision").zone
+    pool_keep(pool=pool, zone=theirs, actor=ADMIN)
+    with pytest.raises(Conflict, match=r"kept for another zone \(alpha/h100\)"):
+        ask(tenant, host)
+    pool_keep(pool=pool, zone=tenant.zone, actor=ADMIN)
+    row = ask(tenant, host)
+    # And the other way round, as long as it is there.
+    with pytest.raises(Conflict, match=r"tenants of other zones have tenant clusters there.*: ml-team"):
+        pool_keep(pool=pool, zone=theirs, actor=ADMIN)
+    with pytest.raises(Conflict, match=r"has a tenant cluster beside pools, .*: alpha/h100"):
+        tenant_set_zone(tenant=tenant, zone=theirs, actor=ADMIN)
+    assert NodePool.objects.get().zone_id == tenant.zone_id
+    with system_scope("test"):
+        TenantCluster.objects.filter(pk=row.pk).update(deleted_at=utcnow())
+    pool_keep(pool=pool, zone=theirs, actor=ADMIN)
+
+
+def test_two_tenant_clusters_have_no_address_in_common(tenant: Tenant, host: Cluster, settings: Any):
+    settings.AIF_TENANT_CLUSTER_ENDPOINT = "https://{tenant}-{cluster}.k8s.example"
+    other = make_tenant("ml")
+    give_quota(other, GPUType.objects.get(), 8)
+    ask(tenant, host)
+    with pytest.raises(Conflict, match=r"https://ml-team-alpha.k8s.example is another tenant cluster's") as refused:
+        ask(other, make_cluster("team-alpha"))
+    assert tenant.slug not in str(refused.value).replace("https://ml-team-alpha", "")
+    with system_scope("test"):
+        TenantCluster.objects.update(deleted_at=utcnow())
+    ask(other, Cluster.objects.get(slug="team-alpha"))
 
 
 @pytest.mark.parametrize(
@@ -328,7 +365,11 @@ def test_inside_are_the_members_by_their_subject_the_mapped_groups_and_the_robot
     assert made["aifactory-owner"]["roleRef"]["name"] == "cluster-admin"
     assert [one["name"] for one in made["aifactory-owner"]["subjects"]] == ["oidc:sub-ml-owner"]
     assert [one["name"] for one in made["aifactory-viewer"]["subjects"]] == ["oidc:/ml/viewers"]
-    assert made["aifactory-robot-ci"]["roleRef"]["name"] == "edit"
+    assert made["aifactory-robot-ci"]["roleRef"]["name"] == "view"
+    editors = editors_manifest(access, "default")
+    assert editors is not None
+    assert editors["roleRef"]["name"] == "edit"
+    assert [one["name"] for one in editors["subjects"]] == ["oidc:sub-ml-developer", "ci"]
 
 
 def test_who_comes_and_goes_is_told_to_the_tenant_cluster_at_once(tenant: Tenant, host: Cluster):
@@ -382,3 +423,23 @@ def test_no_token_of_a_robot_that_is_not_there_or_of_a_cluster_that_does_not_run
     outsider = Actor(kind="user", name="stranger", user_id=uuid4())
     with pytest.raises(NotFound):
         robot_token(robot=robot, actor=outsider)
+
+
+def test_a_namespace_is_not_deleted_while_somebody_prepares_it(tenant: Tenant, host: Cluster):
+    """Who began before the deletion would make it again, with nobody to know of it."""
+    row = ask(tenant, host)
+    with system_scope("test"):
+        namespace = TenantNamespace.objects.get(name="vc-ml-team")
+    claims = {kind: workqueue.claim(WorkItem.objects.get(kind=kind).pk) for kind in ("namespace", "tenantcluster")}
+    item = claims["tenantcluster"]
+    assert item is not None
+    view = reconciler.View(row, namespace, cast("Wish", None), Access())
+    (left,) = reconciler._namespace_left(item, view)
+    assert str(left) == "Namespace vc-ml-team: it is still being prepared"
+    assert left.ours
+    with system_scope("test"):
+        assert TenantNamespace.objects.get(pk=namespace.pk).deleting_at is not None, (
+            "whoever begins now leaves it alone"
+        )
+    WorkItem.objects.filter(kind="namespace").update(lease_until=None)
+    assert reconciler._namespace_left(item, view) == []

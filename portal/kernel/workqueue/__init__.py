@@ -15,7 +15,7 @@ fencing token, runs the reconciler registered for its kind, and parks the row if
 Losing the broker delays work by some seconds and loses nothing; a message that comes twice finds nothing to claim.
 """
 
-from portal.kernel.workqueue.claims import Claimed, LeaseLost, claim, claim_due
+from portal.kernel.workqueue.claims import Claimed, LeaseLost, claim, claim_due, is_claimed
 from portal.kernel.workqueue.marks import Mark, mark, mark_many
 from portal.kernel.workqueue.registry import Done, Outcome, Reconciler, RetryAfter, register, registered
 from portal.kernel.workqueue.runner import dispatch_due, run_due, run_item
@@ -31,6 +31,7 @@ __all__ = [
     "claim",
     "claim_due",
     "dispatch_due",
+    "is_claimed",
     "mark",
     "mark_many",
     "register",

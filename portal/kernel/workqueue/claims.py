@@ -170,6 +170,16 @@ def due_ids(limit: int, *, undispatched_for: float | None = None) -> list[UUID]:
         return [row[0] for row in cursor.fetchall()]
 
 
+def is_claimed(kind: str, object_id: UUID) -> bool:
+    """Whether a run of the object is under way. One that begins after this was asked sees all that is committed now."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT 1 FROM kernel_workitem WHERE kind = %s AND object_id = %s AND lease_until >= clock_timestamp()",
+            [kind, object_id],
+        )
+        return cursor.fetchone() is not None
+
+
 def claim_due(limit: int) -> list[Claimed]:
     """Claim up to ``limit`` items for this process; each is committed on its own."""
     return [item for item_id in due_ids(limit) if (item := claim(item_id)) is not None]

@@ -144,6 +144,14 @@ def test_keys_that_are_pro_removed_ours_or_unsafe_are_refused_by_name(key: str, 
     assert error.endswith("Take it out.")
 
 
+@pytest.mark.parametrize("key", [*PRO_KEYS, *REMOVED_KEYS, *OWNED_KEYS, *UNSAFE_KEYS])
+def test_another_case_is_no_way_round(key: str):
+    """The program reads its configuration without regard to case."""
+    top, dot, rest = key.partition(".")
+    with pytest.raises(ValuesRefused):
+        check_extra(nested(top + dot + rest.swapcase() if rest else key.swapcase(), True))
+
+
 def test_every_key_that_we_write_is_one_that_nobody_else_can():
     """Leaf by leaf: either the platform is refused, or ours is a default under its value (the control plane's size)."""
     ours = cluster_values(facts(authentication=True, ingress_class="nginx", tolerations=["a=b:NoSchedule"]))
@@ -170,7 +178,10 @@ def test_unknown_words_patches_and_the_pro_image_are_refused_wherever_they_stand
     extra = {
         "constrolPlane": {},
         "sync": {"toHost": {"services": {"enabled": True, "patches": []}}},
-        "controlPlane": {"coredns": {"deployment": {"image": "mirror.example/vcluster-pro:1"}}},
+        "controlPlane": {
+            "coredns": {"deployment": {"image": "mirror.example/vcluster-pro:1"}},
+            "statefulSet": {"env": [{"name": "IMAGE", "value": "mirror.example/vcluster-pro:1"}]},
+        },
     }
     with pytest.raises(ValuesRefused) as refused:
         check_extra(extra)
@@ -178,6 +189,7 @@ def test_unknown_words_patches_and_the_pro_image_are_refused_wherever_they_stand
         "constrolPlane",
         "sync.toHost.services.patches",
         "controlPlane.coredns.deployment.image",
+        "controlPlane.statefulSet.env",
     ]
 
 

@@ -217,3 +217,49 @@ def test_promised_shares_never_exceed_a_card(db: None, wanted: list[tuple[int, i
         assert sum(row.memory_mib for row in rows) <= 81559
         assert sum(row.cores for row in rows) <= 100
         assert len(rows) <= 10
+
+
+@pytest.mark.parametrize("before", ["whole", "hami", "mig"])
+@pytest.mark.parametrize("after", ["whole", "hami", "mig"])
+@pytest.mark.parametrize("seen", [False, True])
+def test_cards_that_are_handed_out_in_another_way_are_still_held(before: str, after: str, seen: bool) -> None:
+    """A node of one card; it is promised (or a pod has it) as it was handed out before, and then it is cut, shared, or
+    made whole: nobody gets it a second time."""
+    if before == after:
+        return
+    pool = make_pool(before)
+    node = make_node(pool, cards=1)
+    asks = {
+        "whole": ({GPU: "1"}, None, {"cards": 1}),
+        "hami": ({GPU: "1", "nvidia.com/gpumem": "10k"}, [("GPU-node-0-0", 10_000, 10)],
+                 {"device_uuid": "GPU-node-0-0", "memory_mib": 10_000, "cores": 10}),
+        "mig": ({"nvidia.com/mig-1g.10gb": "1"}, None, {"profile": "1g.10gb", "slices": 1}),
+    }  # fmt: skip
+    requests, record, what = asks[before]
+    if seen:
+        make_pod(node, requests=requests, hami=record)
+    else:
+        reserve(holder=holder(), lines=[line(node, **what)])
+    other = make_pool(after, cluster=pool.cluster, gpu_type=pool.gpu_type)
+    resources = {"whole": {GPU: "1"}, "hami": {GPU: "10"}, "mig": {GPU: "0", "nvidia.com/mig-1g.10gb": "7"}}[after]
+    if after == "hami":
+        Device.objects.create(
+            cluster=pool.cluster, node=node, uuid="GPU-node-0-0", memory_mib=81_559, register_memory_mib=81_559,
+            register_cores=100, register_slots=10, first_seen_at=SEEN,
+        )  # fmt: skip
+    node.pool, node.allocatable = other, {"cpu": "192", "memory": "2Ti", **resources}
+    node.save()
+    refused(line(node, **asks[after][2]))
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_slice_with_an_attribute_is_one_whichever_way_it_is_spelled(seen: bool) -> None:
+    """The resource writes ``.me`` where the profile is called ``+me``."""
+    node = make_node(make_pool("mig"), profile="1g.10gb.me", slices=2)
+    ask = line(node, profile="1g.10gb+me", slices=1)
+    who = holder()
+    reserve(holder=who, lines=[ask])
+    if seen:
+        make_pod(node, requests={"nvidia.com/mig-1g.10gb.me": "1"}, replica_id=who.replica_id)
+    assert refused(replace(ask, slices=2)).facts["free"] == 1
+    reserve(holder=holder(), lines=[ask])

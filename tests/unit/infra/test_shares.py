@@ -72,6 +72,7 @@ def test_the_charged_share_is_a_floor_between_a_millionth_and_a_card(memory: int
         ("1g.10gb+me", 1, 1, 10, ("me",), "1g.10gb+me"),
         ("1g.12gb+me.all", 1, 1, 12, ("me.all",), "1g.12gb+me.all"),
         ("1g.24gb+gfx", 1, 1, 24, ("gfx",), "1g.24gb+gfx"),
+        ("nvidia.com/mig-1g.24gb-me", 1, 1, 24, ("-me",), "1g.24gb-me"),
         ("1c.2g.20gb", 1, 2, 20, (), "1c.2g.20gb"),
         ("7g.80gb", 7, 7, 80, (), "7g.80gb"),
     ],

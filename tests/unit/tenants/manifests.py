@@ -59,7 +59,7 @@ ANY_GPU = 'device.driver == "gpu.nvidia.com"'
 def manifest_data(
     name: str = "qwen3-8b",
     *,
-    tenant: str = "ml-team",
+    tenant: str = "",
     replicas: int = 1,
     count: int = 1,
     cel: str = ANY_GPU,
@@ -67,7 +67,7 @@ def manifest_data(
     image: str = "vllm/vllm-openai:v0.23.0",
     **spec: Any,
 ) -> dict[str, Any]:
-    """A flat manifest as data; ``spec`` adds or replaces fields of the spec."""
+    """A flat manifest as data; ``spec`` adds or replaces fields of the spec. It names no tenant unless one is given."""
     device: dict[str, Any] = {"name": "gpu", "count": count, "selectors": [{"cel": cel}]}
     if share is not None:
         device["share"] = share
@@ -79,6 +79,6 @@ def manifest_data(
     return {
         "apiVersion": "modelplane.ai/v1alpha1",
         "kind": "ModelDeployment",
-        "metadata": {"name": name, "namespace": tenant},
+        "metadata": {"name": name} | ({"namespace": tenant} if tenant else {}),
         "spec": {"replicas": replicas, "engines": [engine], **spec},
     }

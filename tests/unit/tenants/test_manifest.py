@@ -128,6 +128,8 @@ def test_selector_faults_carry_the_place_in_the_expression() -> None:
         ({}, "neither is given"),
         ({"memory": "20Gi", "profile": "quarter"}, "both are given"),
         ({"profile": "third"}, "is not known"),
+        ({"profile": "10g.10gb"}, "is not known"),
+        ({"profile": "1g.1\u0660gb"}, "is not known"),
         ({"memory": "20 cards"}, "is not a quantity"),
         ({"memory": "1Ki"}, "less than 1 MiB"),
         ({"memory": "120%"}, "is not a quantity"),

@@ -190,6 +190,18 @@ def test_a_part_that_was_handed_over_holds_the_named_slices() -> None:
     }  # fmt: skip
 
 
+def test_slices_that_others_made_leave_room_for_ours_where_a_slice_is_called_a_card() -> None:
+    """Strategy single: the API server counts their slices as ``nvidia.com/gpu``, as it does ours."""
+    tenant, pool = make_tenant(), make_pool("mig")
+    node = make_node(pool, cards=1)
+    Node.objects.filter(pk=node.pk).update(allocatable={"nvidia.com/gpu": "7"}, mig_profile=SMALL)
+    node.cluster.claims.create(namespace=tenant.namespace, tenant_id=tenant.pk, valid_from=utcnow(), created_by="test")
+    give_quota(tenant, make_type(), 2)
+    held(tenant, node, "e/Standalone/0/0/gpu", profile=SMALL, slices=1, share=142_857)
+    make_pod(node, namespace=tenant.namespace, requests={"nvidia.com/gpu": "2"})
+    assert limits_of(tenant, pool, 3 * 142_857).resources == {"nvidia.com/gpu": 3}
+
+
 # --- MIG profiles
 
 

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from infra.models import Cluster
+from infra.models import Cluster, Node
 from portal.accounts.models import User
 from portal.kernel.actors import PLATFORM_ADMIN
 from portal.kernel.models import WorkItem
 from portal.kernel.scoping import system_scope
 from portal.kernel.workqueue import run_item
 from tenants.models import AllotmentMove, GPUQuota, Member, QuotaRequest, Tenant, TenantNamespace
-from tests.support.fleet import make_type
+from tenants.selectors.capacity import borrowed_by_others
+from tests.support.fleet import make_pod, make_type
 from tests.support.tenants import CARD, give_quota, make_tenant
 from tests.web.tenants.conftest import apply, text_of
 
@@ -182,6 +183,20 @@ def test_what_goes_beyond_the_guarantee_is_borrowed(admin: Client, tenant: Tenan
     assert [(one["tenant"], one["borrowed"]) for one in line["tenants"]] == [("ml-team", "1")]
 
 
+def test_who_borrows_without_a_quota_is_named_too(admin: Client, tenant: Tenant) -> None:
+    """A namespace was given to a team that has no quota: its pods hold cards that others can't have."""
+    other = make_tenant("team-vision")
+    with system_scope("test"):
+        cluster = Cluster.objects.get(slug="alpha")
+        cluster.claims.create(namespace="team-a", tenant_id=other.pk, valid_from="2026-01-01T00:00Z", created_by="x")
+        make_pod(Node.objects.filter(cluster=cluster).first(), requests={"nvidia.com/gpu": "3"})
+        assert borrowed_by_others(make_type().pk, tenant.pk) == 3 * CARD
+    (line,) = admin.get("/api/v1/quota-capacity").json()
+    told = {one["tenant"]: (one["limit"], one["admitted"], one["borrowed"]) for one in line["tenants"]}
+    assert (line["borrowed"], told["team-vision"]) == ("3", ("0", "3", "3"))
+    assert "team-vision" in words(admin.get("/platform/quotas/"))
+
+
 # --- REST ------------------------------------------------------------------------------------------------------------
 
 
@@ -231,3 +246,20 @@ def test_kueue_is_switched_by_page_and_rest(admin: Client, owner: Client, tenant
     answer = admin.put("/api/v1/clusters/alpha/kueue", {"enabled": False}, content_type="application/json")
     assert (answer.status_code, answer.json()["draining"]) == (202, True)
     assert owner.put("/api/v1/clusters/alpha/kueue", {"enabled": True}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "amount", ["1e4000", "1e40", "1e5000", 10**30, "NaN", "-1", "0.5", True, None, [], "1e-9", "\u0661e1"]
+)
+def test_no_number_of_cards_breaks_a_move_or_a_request(owner: Client, spaces: list[str], amount: Any) -> None:
+    json: Any = {"content_type": "application/json"}
+    spots = (
+        {"goal": {"cluster": "alpha", "namespace": "vc-ml-team"}},
+        {"source": {"cluster": "alpha", "namespace": "vc-ml-team"}},
+    )
+    for spot in spots:
+        body = {"gpu_type": make_type().slug, "amount": amount} | spot
+        assert owner.post(f"{API}/allotment-moves", body, **json).status_code in (400, 409, 422)
+    body = {"gpu_type": make_type().slug, "limit": amount, "guaranteed": amount, "reason": "x"}
+    asked = owner.post(f"{API}/quota-requests", body, **json).status_code
+    assert asked == 201 if amount in ("0.5", "\u0661e1") else asked in (400, 422)

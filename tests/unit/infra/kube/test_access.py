@@ -101,7 +101,7 @@ def test_a_review_asks_as_kubernetes_wants_it() -> None:
     assert {str(each) for rule in OBSERVE for each in rule.reviews()} >= {"watch leases.coordination.k8s.io"}
 
 
-def test_tenant_clusters_get_what_the_table_says_in_three_places_and_may_bind_one_role() -> None:
+def test_tenant_clusters_get_what_the_table_says_in_three_places_and_may_bind_two_roles() -> None:
     found = {
         (one["kind"], one["metadata"]["name"]): one
         for one in yaml.safe_load_all((ROLES / "tenant-clusters.yaml").read_text())
@@ -109,7 +109,7 @@ def test_tenant_clusters_get_what_the_table_says_in_three_places_and_may_bind_on
     anywhere = found["ClusterRole", "aifactory-tenant-clusters"]["rules"]
     named = [rule for rule in anywhere if "resourceNames" in rule]
     assert [(rule["resources"], rule["resourceNames"], rule["verbs"]) for rule in named] == [
-        (["clusterroles"], ["aifactory-tenant-cluster"], ["bind"])
+        (["clusterroles"], ["aifactory-tenant-cluster", "aifactory-tenant-installer"], ["bind"])
     ]
     assert _rights([rule for rule in anywhere if rule not in named]) == _as_rights(whys(TENANT_CLUSTERS))
     assert _rights(found["Role", "aifactory-flux"]["rules"]) == _as_rights(whys(FLUX))
@@ -117,3 +117,17 @@ def test_tenant_clusters_get_what_the_table_says_in_three_places_and_may_bind_on
     assert _rights(inside) == _as_rights(whys(IN_TENANT_NAMESPACE))
     assert ("", "secrets", "list") not in _rights(inside)
     assert all({**whys(TENANT_CLUSTERS), **whys(FLUX), **whys(IN_TENANT_NAMESPACE)}.values())
+
+
+def test_the_account_that_flux_acts_as_writes_nothing_on_the_whole_host_but_roles_of_what_it_reads() -> None:
+    documents = list(yaml.safe_load_all((ROLES / "tenant-clusters.yaml").read_text()))
+    (everywhere,) = [one for one in documents if one["kind"] == "ClusterRoleBinding"]
+    assert [one["name"] for one in everywhere["subjects"]] == ["tenant-installer"]
+    role = everywhere["roleRef"]["name"]
+    (rules,) = [one["rules"] for one in documents if (one["kind"], one["metadata"]["name"]) == ("ClusterRole", role)]
+    for group, resource, verb in _rights(rules):
+        assert resource != "secrets"
+        assert verb in ("get", "list", "watch") or (group, resource) in {
+            ("rbac.authorization.k8s.io", "clusterroles"),
+            ("rbac.authorization.k8s.io", "clusterrolebindings"),
+        }

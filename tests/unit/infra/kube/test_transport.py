@@ -14,6 +14,7 @@ from infra.kube.client import KubeClient
 from infra.kube.errors import Call
 from infra.kube.kubeconfig import Credentials
 from infra.kube.transport import Request, Transport
+from tests.support.answering import answering
 from tests.support.pki import Authority, Pair
 from tests.unit.infra.kube.recorded import Canned, Replay, canned, serve
 
@@ -215,3 +216,18 @@ def test_answers_are_bounded() -> None:
     assert paths[0].startswith("/api/v1/namespaces/ns/pods/pod/log?")
     assert "limitBytes=1000" in paths[0]
     assert paths[1] == "/api/v1/namespaces/monitoring/services/prometheus%3A9090/proxy/api/v1/query?query=up"
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_answer_that_never_ends_is_left(method: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands behind a tenant's API server may send a byte now and then, and would keep the worker for good."""
+    monkeypatch.setattr(transport, "CONNECT_TIMEOUT", 0.1)
+    with answering() as server:
+        server.say("/x", status=status, body=b"x" * 100_000, pause=0.02)
+        sender = Transport(Credentials(server=server.url), name="vc")
+        request = Request(method, "/x", Call("vc", "look"), body={} if method == "POST" else None, read_timeout=0.3)
+        with pytest.raises(errors.Unreachable) as caught:
+            sender.send(request)
+        assert caught.value.cause == "timeout"
+        sender.close()
