@@ -79,13 +79,13 @@ TESTS = [
         counts=True,
     ),
     Stage("control plane", 540, [python("-m", "controlplane", "build"), python("-m", "controlplane", "prometheus")]),
-    Stage("clusters", 300, [pytest("tests/cluster")], counts=True, lane="one"),
-    Stage("deploy", 180, [pytest("tests/deploy")], counts=True, lane="two"),
-    Stage("concurrency and chaos", 300, [pytest("tests/concurrency", "tests/chaos")], counts=True, lane="two"),
+    Stage("clusters", 600, [pytest("tests/cluster")], counts=True, lane="one"),
+    Stage("concurrency and chaos", 900, [pytest("tests/concurrency", "tests/chaos")], counts=True, lane="two"),
     Stage("sign-in", 120, [pytest("tests/signin")], counts=True, lane="one"),
-    Stage("browser", 300, [pytest("tests/browser")], counts=True, lane="two"),
     Stage("adoption", 300, [pytest("tests/story/test_adoption.py")], counts=True, lane="one"),
-    Stage("story", 300, [pytest("tests/story/test_real_parts.py")], counts=True, lane="two"),
+    Stage("story", 360, [pytest("tests/story/test_real_parts.py")], counts=True, lane="one"),
+    Stage("browser", 360, [pytest("tests/browser")], counts=True, lane="two"),
+    Stage("deploy", 120, [pytest("tests/deploy")], counts=True, lane="two"),
 ]
 
 BENCHES = [
