@@ -153,7 +153,9 @@ def pool_overcommit(request: HttpRequest, slug: str, name: str) -> HttpResponse:
         if not problem.errors:
             return _cluster_page(request, row, problem.status, refusal=[problem.detail])
         errors = [error["detail"] for error in problem.errors]
-        return _cluster_page(request, row, 422, overcommit_errors=errors, overcommit_pool=name)
+        return _cluster_page(
+            request, row, 422, overcommit_errors=errors, overcommit_pool=name, overcommit_text=text[:32]
+        )
     messages.success(request, "Stored. Pods that are bound from now on are priced by it.")
     return _to_cluster(slug)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.http import HttpRequest
@@ -84,7 +84,7 @@ def navigation(request: HttpRequest) -> dict[str, Any]:
         sections.append(Section("Other teams", [link for link in others if link is not None]))
     if actor.is_platform():
         links = [_link(request, title, name) for title, name, roles in PLATFORM if actor.is_platform(*roles)]
-        sections.append(Section("Platform", [link for link in links if link is not None]))
+        sections.append(Section("Platform", _one_current(links)))
     account = [_link(request, "Your roles", "accounts:roles"), _link(request, "API tokens", "accounts:tokens")]
     sections.append(Section("Account", [link for link in account if link is not None]))
     return {"nav_sections": sections}
@@ -98,3 +98,10 @@ def _link(request: HttpRequest, title: str, name: str, **kwargs: str) -> Link | 
     root = name in ("tenants:home", "home:platform")
     current = request.path == url if root else request.path.startswith(url)
     return Link(title, url, current)
+
+
+def _one_current(links: list[Link | None]) -> list[Link]:
+    """Where one is, once: of entries that lie below each other the nearest."""
+    there = [link for link in links if link is not None]
+    nearest = max((link.url for link in there if link.current), key=len, default="")
+    return [replace(link, current=link.url == nearest) for link in there]

@@ -21,7 +21,7 @@ from portal.kernel.forms import PortalForm
 from portal.kernel.models import WorkItem
 from portal.kernel.web import actor_of, platform_page, system_render
 from portal.kernel.workqueue.registry import kinds
-from tenants.models import ModelDeployment, ModelReplica, Tenant, TenantNamespace
+from tenants.models import ModelDeployment, ModelReplica, Tenant, TenantCluster, TenantNamespace
 
 PAGE = 50
 
@@ -109,6 +109,9 @@ def names_of(items: Iterable[WorkItem]) -> dict[UUID, str]:
         found |= dict(ModelDeployment.objects.filter(pk__in=ids).values_list("pk", "name"))
     if ids := by_kind.get("namespace"):
         found |= dict(TenantNamespace.objects.filter(pk__in=ids).values_list("pk", "name"))
+    if ids := by_kind.get("tenantcluster"):
+        there = TenantCluster.objects.filter(pk__in=ids).values_list("pk", "tenant__slug", "cluster__slug")
+        found |= {pk: f"{tenant} on {cluster}" for pk, tenant, cluster in there}
     if ids := by_kind.get("replica"):
         rows = ModelReplica.objects.filter(pk__in=ids).values_list("pk", "deployment__name", "index")
         found |= {pk: f"{name}, replica {index}" for pk, name, index in rows}

@@ -221,7 +221,8 @@ def quota_lines(tenant: Tenant) -> list[QuotaLine]:
     in_use = dict(live.filter(Exists(running)).values_list("gpu_type_id").annotate(total=Sum("share")))
     taken = quota_taken(tenant.pk)
     parts: dict[UUID, list[QuotaAllotment]] = defaultdict(list)
-    rows = QuotaAllotment.objects.filter(tenant=tenant).select_related("cluster")
+    # A part that was given back whole stays as a row for the next time, and is nothing to be shown.
+    rows = QuotaAllotment.objects.filter(tenant=tenant, amount__gt=0).select_related("cluster")
     for part in rows.order_by("cluster__slug", "namespace"):
         parts[part.quota_id].append(part)
     return [

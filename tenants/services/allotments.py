@@ -14,9 +14,10 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import Sum
 
-from infra.models import Cluster
+from infra.models import Cluster, GPUType, NodePool
 from portal.kernel import workqueue
 from portal.kernel.clock import utcnow
+from portal.kernel.problems import Invalid
 from tenants.models import AllotmentMove, GPUQuota, QuotaAllotment, TenantNamespace
 from tenants.selectors.quota import quota_taken
 
@@ -101,6 +102,23 @@ def allotment_require(*, quota: GPUQuota, cluster: Cluster, namespace: str, need
     allotment.save(update_fields=["amount", "target"])
     _bundle_changed(quota.tenant_id, cluster.pk)
     return allotment
+
+
+def require_type_there(cluster: Cluster, gpu_type: GPUType, pointer: str) -> None:
+    """Cards are handed over only where there are such cards: elsewhere they would count and be of no use to anybody.
+    A cluster of whose cards nothing is known yet may have any.
+
+    Raises:
+        Invalid: the cluster has others than these; they are named.
+    """
+    there = set(
+        NodePool.objects.filter(cluster=cluster, gpu_type__isnull=False).values_list("gpu_type__slug", flat=True)
+    )
+    if there and gpu_type.slug not in there:
+        raise Invalid.field(
+            pointer,
+            f"Cluster {cluster.slug} has no {gpu_type.slug}, only {', '.join(sorted(there))}. Choose another one.",
+        )
 
 
 def allotment_fix(

@@ -17,7 +17,15 @@ from portal.kernel.problems import Conflict, Invalid
 from portal.kernel.scoping import system_scope
 from tenants.models import AllotmentMove, GPUQuota, QuotaAllotment, Tenant, TenantNamespace
 from tenants.permissions import Perm, require
-from tenants.services.allotments import CARD, QuotaExceeded, allotment_fix, allotment_leave, cards, quota_locked
+from tenants.services.allotments import (
+    CARD,
+    QuotaExceeded,
+    allotment_fix,
+    allotment_leave,
+    cards,
+    quota_locked,
+    require_type_there,
+)
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,8 @@ def allotment_move(
             raise Conflict(f"Tenant {tenant.slug} has no quota on {gpu_type.slug}. Ask for one first.")
         for pointer, spot in (("/source", source), ("/goal", goal)):
             _check_spot(tenant, spot, pointer)
+        if goal is not None:
+            require_type_there(goal.cluster, gpu_type, "/goal")
         move = _start(quota, source, goal, amount, actor)
         audit.record(
             "allotment_move",

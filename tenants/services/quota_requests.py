@@ -140,6 +140,8 @@ def quota_request_deny(*, tenant: Tenant, request_id: UUID, comment: str, actor:
     """Refuse it, and say why. Raises as :func:`quota_request_approve`."""
     with system_scope("quota_request_deny"):
         row = _deciding(tenant, request_id, actor, "denied")
+        if not comment.strip():
+            raise Invalid.field("/comment", "Say why it is denied: the team reads it.")
         _check_text(comment, "/comment")
         _decide(row, State.DENIED, actor, comment, utcnow())
         return row

@@ -23,7 +23,7 @@ from portal.kernel.scoping import system_scope, tenant_scope
 from tenants.models import GPUQuota, Tenant, TenantCluster, TenantNamespace
 from tenants.permissions import Perm, may, require
 from tenants.selectors.zones import kept_for_others
-from tenants.services.allotments import CARD, QuotaExceeded, allotment_fix, cards, quota_locked
+from tenants.services.allotments import CARD, QuotaExceeded, allotment_fix, cards, quota_locked, require_type_there
 from tenants.tenantclusters import profile
 from tenants.tenantclusters.provisioner import OWNER_KIND
 
@@ -240,6 +240,9 @@ def _hand_over(row: TenantCluster, allotments: Mapping[str, int]) -> None:
             f"/allotments/{absent[0]}",
             f"Tenant {row.tenant.slug} has no quota of {absent[0]}. A platform-admin gives it one.",
         )
+    for slug, one in types.items():
+        if allotments[slug]:
+            require_type_there(row.cluster, one, f"/allotments/{slug}")
     _namespace(row)
     for slug in sorted(types):
         quota = locked.get(types[slug].pk)

@@ -71,12 +71,12 @@ def judge(seen: Seen, *, generation: int, was_ready: bool, paused: bool, upgradi
 
 def _paused(seen: Seen, conditions: list[Condition], generation: int) -> Judged:
     if seen.moved:
-        sentence = "Paused: its API server and its pods are stopped; what is stored there is kept."
+        sentence = "Its API server and its pods are stopped; what is stored there is kept."
         return Judged(
             Phase.PAUSED, (Condition("Ready", "False", "Paused", sentence, generation), *conditions), settled=True
         )
-    left = f"{seen.host.pods} pods are still ending" if seen.host.pods else "the control plane is still stopping"
-    waits = Condition("Ready", "False", "Pausing", f"Pausing: {left}.", generation)
+    left = f"{seen.host.pods} pods are still ending." if seen.host.pods else "The control plane is still stopping."
+    waits = Condition("Ready", "False", "Pausing", left, generation)
     return Judged(Phase.PAUSED, (waits, *conditions), settled=False)
 
 

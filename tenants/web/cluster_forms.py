@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django import forms
+from django.core.validators import MaxValueValidator
 
 from infra.models import GPUType
 from portal.kernel.forms import PortalForm
@@ -93,6 +94,9 @@ class TokenForm(PortalForm):
         field = self.fields["minutes"]
         field.initial = min(60, longest)
         field.help_text = f"{SHORTEST_SECONDS // 60} to {longest}."
+        assert isinstance(field, forms.IntegerField)
+        field.max_value = longest
+        field.validators.append(MaxValueValidator(longest))
 
 
 class DeleteClusterForm(PortalForm):

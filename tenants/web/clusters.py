@@ -232,7 +232,7 @@ def token(request: TeamRequest, cluster: str, robot: str) -> HttpResponse:
     except Problem as problem:
         if problem.status not in REFUSALS:
             raise
-        return _page(request, cluster, problem.status, refusal=problem.detail)
+        return _page(request, cluster, problem.status, refusal=problem.detail, token_form=form, token_robot=robot)
     return team_render(request, "tenants/robot_token.html", lambda: {"row": row, "robot": found, "issued": issued})
 
 
@@ -252,7 +252,7 @@ def remove_robot(request: TeamRequest, cluster: str, robot: str) -> HttpResponse
 @require_safe
 @platform_page()
 def platform_clusters(request: HttpRequest) -> HttpResponse:
-    """All tenant clusters, those that want somebody first."""
+    """All tenant clusters, those that need somebody first."""
 
     def context() -> dict[str, Any]:
         rows = list(tenant_clusters())

@@ -20,7 +20,7 @@ OWN = "own"
 """The choice of a share with figures of its own: no profile is called so."""
 SHARES = [("", "whole cards"), *((part.name, part.words) for part in PARTS.values())]
 MAX_CARDS = 64
-AUDITED = ("deployment", "member", "quota", "tenant", "api_token")
+AUDITED = ("deployment", "member", "quota", "quota-request", "tenantcluster", "namespace_claim", "tenant", "api_token")
 
 
 class DeployForm(PortalForm):

@@ -20,7 +20,7 @@ from tenants.web.pages import TeamRequest, team_page, team_render
 MEANING = {
     Member.Role.OWNER: "everything in the team, and who is in it",
     Member.Role.DEVELOPER: "deploys and changes models, sees costs",
-    Member.Role.VIEWER: "sees deployments and quota",
+    Member.Role.VIEWER: "sees deployments, quota and tenant clusters",
     Member.Role.FINANCE: "sees deployments, usage and bills",
 }
 assert MEANING.keys() == TENANT_ROLES.keys()

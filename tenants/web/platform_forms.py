@@ -29,7 +29,9 @@ class _Fresh(PortalForm):
 class ZoneForm(PortalForm):
     """A new trust zone."""
 
-    slug = forms.SlugField(max_length=40, label="Short name")
+    slug = forms.SlugField(
+        max_length=40, label="Short name", error_messages={"invalid": "Use lower-case letters, digits and dashes."}
+    )
     name = forms.CharField(max_length=120, required=False, label="Name")
 
 

@@ -18,8 +18,9 @@ from tenants.selectors.holdings import quota_makings
 from tenants.selectors.profiles import parts_rows
 from tenants.selectors.quota import quota_lines
 from tenants.selectors.requests import SHOWN_MOVES, Place, moves_of, places_of, requests_of
-from tenants.services.allotments import CARD, cards
+from tenants.services.allotments import CARD
 from tenants.services.moves import Spot, allotment_move
+from tenants.templatetags.team import in_cards
 from tenants.web.figures import quota_bar
 from tenants.web.pages import TeamRequest, team_page, team_render
 from tenants.web.quota_forms import MovePartForm
@@ -90,7 +91,7 @@ def _spot(place: Place | None) -> Spot | None:
 
 
 def _said(moved: AllotmentMove, gpu_type: GPUType) -> str:
-    what = f"{cards(moved.amount)} cards of {gpu_type.slug}"
+    what = f"{in_cards(moved.amount)} of {gpu_type.slug}"
     if moved.state == AllotmentMove.State.DONE:
-        return f"{what} are handed over."
-    return f"{what} are on their way: they arrive once the cluster they leave has confirmed the lower figure."
+        return f"Handed over: {what}."
+    return f"On the way: {what}, until the cluster that is left has confirmed the lower figure."

@@ -31,6 +31,7 @@ def _time_field(label: str, help_text: str) -> forms.DateTimeField:
         label=label,
         required=False,
         help_text=help_text,
+        error_messages={"invalid": "Write it as 2026-12-01 08:00."},
         widget=forms.DateTimeInput(format="%Y-%m-%d %H:%M", attrs={"placeholder": "2026-12-01 08:00"}),
     )
 

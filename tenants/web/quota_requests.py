@@ -62,6 +62,10 @@ def requests(request: TeamRequest) -> HttpResponse:
             except Problem as problem:
                 form.add_problem(problem)
             else:
+                handed_in = row.state == QuotaRequest.State.SUBMITTED
+                messages.success(
+                    request, ACTIONS["submit"][1] if handed_in else "It is a draft. Hand it in when it is ready."
+                )
                 return _to("quota-request", request.tenant.slug, row.pk)
 
     def context() -> dict[str, Any]:

@@ -48,7 +48,7 @@ from tenants.services.quota_requests import (
     quota_requests_tick,
 )
 from tenants.services.quotas import quota_set
-from tests.support.fleet import make_node, make_pod, make_pool
+from tests.support.fleet import make_node, make_pod, make_pool, make_type
 from tests.tenants.factories import ADMIN, CARD, make_gpu_type, make_member, make_site, make_tenant, make_user
 
 pytestmark = pytest.mark.django_db
@@ -411,6 +411,14 @@ def test_a_move_of_more_than_there_is_is_refused_with_the_numbers(tenant, owner,
         move(tenant, owner, east, west, 2)
     with pytest.raises(Conflict, match="4 of 8 cards are taken"):
         move(tenant, owner, None, west, 5)
+
+
+def test_cards_go_only_where_there_are_such_cards(tenant, owner, eight, east):
+    make_pool(cluster=east, gpu_type=make_type("nvidia-l40s"))
+    with pytest.raises(Invalid, match="has no h100-80gb, only nvidia-l40s"):
+        move(tenant, owner, None, east, 1)
+    with system_scope("test"):
+        assert [part.amount for part in QuotaAllotment.objects.all()] in ([], [0])
 
 
 def test_a_lowered_limit_lets_the_source_go_and_the_goal_not_grow(tenant, owner, eight, east, west):

@@ -183,6 +183,9 @@ def test_hosts_that_can_not_be(tenant: Tenant, host: Cluster, settings: Any):
         ask(tenant, make_cluster("far", site="elsewhere"))
     with pytest.raises(Conflict, match="does not keep tenants apart yet: it lacks"):
         ask(tenant, make_cluster("open", isolation={}, isolation_said={}))
+    make_pool(cluster=(other := make_cluster("other")), gpu_type=make_type("nvidia-l40s"))
+    with pytest.raises(Invalid, match="Cluster other has no nvidia-h100-80gb-hbm3, only nvidia-l40s"):
+        ask(tenant, other)
     settings.AIF_TENANT_CLUSTER_ENDPOINT = ""
     with pytest.raises(Conflict, match="No address for tenant clusters"):
         ask(tenant, host)

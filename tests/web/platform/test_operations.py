@@ -138,8 +138,11 @@ def test_what_waited_is_looked_at_when_writing_is_resumed() -> None:
 
 def test_the_switch_on_the_page_and_over_rest() -> None:
     admin = browser(PLATFORM_ADMIN)
+    make_cluster("alpha", mode="manage")
     assert admin.post("/platform/operations/stop", {"reason": "short"}).status_code == 422
     assert admin.post("/platform/operations/stop", {"reason": REASON}).status_code == 303
+    page = admin.get("/platform/operations/").content.decode()
+    assert 'data-label="Writing"><span class="state state-bad">stopped' in page, "nowhere allowed, while it is stopped"
     told = admin.get("/api/v1/operations/write-stop").json()
     assert (told["stopped"], told["reason"], told["by_setting"]) == (True, REASON, False)
     again = admin.post("/api/v1/operations/write-stop", {"reason": REASON}, content_type="application/json")

@@ -118,6 +118,7 @@ def test_what_a_pool_hands_out(tenant: Tenant) -> None:
     refused = admin.post(f"{where}pools/shared/overcommit", {"percent": "5"})
     assert refused.status_code == 422
     assert "from 100" in text_of(refused)
+    assert 'name="percent" inputmode="numeric" value="5"' in text_of(refused), "what was typed stays"
     assert "no whole number" in text_of(admin.post(f"{where}pools/shared/overcommit", {"percent": "a lot"}))
     assert "only HAMi" in text_of(admin.post(f"{where}pools/cut/overcommit", {"percent": "180"}))
     assert admin.post(f"{where}pools/shared/overcommit", {"percent": "180"}).status_code == 303

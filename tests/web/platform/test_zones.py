@@ -79,7 +79,12 @@ def test_a_zone_is_renamed_and_an_empty_one_deleted(tenant: Tenant):
     assert client.post("/platform/zones/create", {"zone-slug": "spare", "zone-name": ""}).status_code == 303
     client.post("/platform/zones/spare/rename", {"name": "Spare zone"})
     assert Zone.objects.get(slug="spare").name == "Spare zone"
-    assert client.post("/platform/zones/spare/rename", {"name": ""}).status_code == 422
+    refused = client.post("/platform/zones/spare/rename", {"name": ""})
+    assert (refused.status_code, "This field is required." in refused.content.decode()) == (422, True)
+    pool = str(NodePool.objects.get().pk)
+    client.post("/platform/zones/keep", {"pool": pool, "zone": "spare"})
+    assert "no tenant is in the zone" in client.get("/platform/zones/").content.decode()
+    client.post("/platform/zones/keep", {"pool": pool, "zone": ""})
     assert client.post("/platform/zones/spare/delete").status_code == 303
     assert not Zone.objects.filter(slug="spare").exists()
 

@@ -11,6 +11,7 @@ from django.test import Client
 
 from infra.models import Cluster
 from portal.accounts.models import User
+from portal.kernel import workqueue
 from portal.kernel.actors import PLATFORM_ADMIN
 from portal.kernel.clock import utcnow
 from portal.kernel.conditions import Condition
@@ -151,6 +152,10 @@ def test_a_robots_token_is_shown_once_and_stored_nowhere(
     monkeypatch.setattr(tenantcluster_access, "_asked", lambda row, robot, life: secret)
     monkeypatch.setattr(tenantcluster_access, "service_account_token", lambda token: told)
     assert owner.post(f"{ONE}robots/ci/token", {"minutes": "1"}).status_code == 422
+    refused = owner.post(f"{ONE}robots/ci/token", {"minutes": "1441"})
+    assert refused.status_code == 422
+    assert 'value="1441"' in text_of(refused), "what was typed stays"
+    assert "less than or equal to 1440" in text_of(refused), "said in minutes, as it is asked for"
     answer = owner.post(f"{ONE}robots/ci/token", {"minutes": "10"})
     assert secret in text_of(answer)
     assert "no-store" in answer["Cache-Control"]
@@ -196,6 +201,8 @@ def test_the_platform_sees_all_of_them(row: TenantCluster, browser: Browser):
     client = Client()
     client.force_login(User.objects.get(username="admin"))
     assert "ml-team" in text_of(client.get("/platform/tenant-clusters/"))
+    workqueue.mark("tenantcluster", row.pk, cluster_id=row.cluster_id, tenant_id=row.tenant_id)
+    assert "ml-team on alpha</td>" in text_of(client.get("/platform/work/")), "by its name, not by its id"
     assert [one["tenant"] for one in client.get("/api/v1/tenant-clusters").json()["results"]] == ["ml-team"]
     assert browser("owner").get("/platform/tenant-clusters/").status_code == 404
     assert browser("owner").get("/api/v1/tenant-clusters").status_code == 404

@@ -90,7 +90,8 @@ def test_from_the_teams_form_to_the_inbox_and_back(owner: Client, admin: Client,
     assert "Waiting for a decision: 1" in words(admin.get(inbox))
     one = f"{inbox}{row.pk}/"
     assert "ml-team asks for 8 cards" in words(admin.get(one))
-    assert admin.post(f"{one}decide", {"decision": "deny", "comment": ""}).status_code == 422
+    refused = admin.post(f"{one}decide", {"decision": "deny", "comment": ""})
+    assert (refused.status_code, "Say why it is denied" in words(refused)) == (422, True)
     assert admin.post(f"{one}decide", {"decision": "comment", "comment": "Until when?"}).status_code == 303
     assert owner.post(f"{REQUESTS}{row.pk}/comment", {"text": "For good."}).status_code == 303
     assert admin.post(f"{one}decide", {"decision": "approve", "comment": ""}).status_code == 303
@@ -102,9 +103,21 @@ def test_from_the_teams_form_to_the_inbox_and_back(owner: Client, admin: Client,
     assert "Waiting for a decision: 0" in words(admin.get(inbox))
 
 
+def test_a_time_that_is_none_is_refused_with_one_that_is(owner: Client) -> None:
+    refused = owner.post(REQUESTS, form(until="24.12.2026"))
+    assert (refused.status_code, "Write it as 2026-12-01 08:00." in words(refused)) == (422, True)
+    assert 'value="24.12.2026"' in text_of(refused)
+
+
+def test_one_entry_of_the_menu_is_where_one_is(admin: Client) -> None:
+    for page in ("/platform/quotas/", "/platform/quotas/requests/"):
+        assert text_of(admin.get(page)).count('aria-current="page"') == 1
+
+
 def test_a_draft_is_the_teams_own_and_can_be_changed(owner: Client, admin: Client) -> None:
     owner.post(REQUESTS, form())
     row = asked()
+    assert "It is a draft. Hand it in when it is ready." in words(owner.get(f"{REQUESTS}{row.pk}/"))
     assert row.state == "draft"
     assert admin.get(f"/platform/quotas/requests/{row.pk}/").status_code == 404
     assert owner.post(f"{REQUESTS}{row.pk}/change", form(limit="1")).status_code == 422  # 2 are guaranteed of 1
@@ -149,7 +162,9 @@ def test_cards_are_handed_over_and_moved(owner: Client, tenant: Tenant, spaces: 
             f"{QUOTA}move", {"gpu_type": make_type().slug, "source": source, "goal": goal, "amount": amount}
         )
 
-    assert move("", spaces[0], "3").status_code == 303
+    assert move("", spaces[0], "1").status_code == 303
+    assert f"Handed over: 1 card of {make_type().slug}." in words(owner.get(QUOTA))
+    assert move("", spaces[0], "2").status_code == 303
     assert move("", spaces[1], "2").status_code == 422
     assert move(spaces[0], spaces[1], "2").status_code == 303
     assert move(spaces[0], spaces[1], "2").status_code == 422
