@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -98,9 +99,9 @@ def test_a_required_role(source: FakeProvider, settings: Any) -> None:
     [
         ({"aud": "another-client", "azp": "another-client"}, "aud"),
         ({"iss": "https://elsewhere.example"}, "iss"),
-        ({"exp": int(time.time()) - 60}, "expired"),
-        ({"iat": int(time.time()) + 300}, "clocks"),
-        ({"nbf": int(time.time()) + 300}, "clocks"),
+        ({"exp": timedelta(minutes=-1)}, "expired"),
+        ({"iat": timedelta(minutes=5)}, "clocks"),
+        ({"nbf": timedelta(minutes=5)}, "clocks"),
         ({"sub": ...}, "sub"),
         ({"sub": 7}, "damaged"),
         ({"nonce": "another"}, "nonce"),
@@ -108,7 +109,12 @@ def test_a_required_role(source: FakeProvider, settings: Any) -> None:
 )
 def test_a_token_that_is_not_believed_is_a_page(source: FakeProvider, changes: dict[str, Any], says: str) -> None:
     """mozilla-django-oidc#340 (another client's token), #579 (each of these exceptions was a 500)."""
-    source.answers["/token"] = lambda _: source.token_answer(**changes)
+    now = int(time.time())
+    claims = {
+        name: now + int(value.total_seconds()) if isinstance(value, timedelta) else value
+        for name, value in changes.items()
+    }
+    source.answers["/token"] = lambda _: source.token_answer(**claims)
     client = Client()
     explained(source.sign_in(client), 401, says)
     assert client.get("/api/v1/me").status_code == 401
