@@ -3,7 +3,8 @@
 A rebuilt pod's row has the source ``retroactive`` and the uid ``past:<uid>``: the watch finds and writes rows by the
 uid alone, and never meets one. The row speaks of the time before the watch's begin only (metering ends it there). Of a
 pod that the watch has seen, too, the Kubernetes API itself proves when it was bound and started: then its row holds the
-watch's evidence, and history adds only what the API forgets (earlier starts of containers that were restarted).
+watch's evidence, and history adds only what the API forgets (earlier starts of containers that were restarted). After
+more of them than one the first is not known for certain, and the start's error reaches back to when the pod was bound.
 
 ``PodObservation.past``: ``{"pod": PastPod as JSON, "api": bool, "start_error_ms", "end_error_ms"}``.
 """
@@ -130,7 +131,8 @@ def _life(
         assert pod is not None
         life = life_of(pod, uid=uid, step=step, gaps=gaps)
     else:
-        life = Life(_proved(api, pod, uid), 0, 0)
+        proved = _proved(api, pod, uid)
+        life = Life(proved, _forgotten(proved), 0)
     return {
         "pod": dump_pod(pod) if pod else None,
         "api": api is not None,
@@ -150,6 +152,18 @@ def _proved(api: PodEvidence, pod: PastPod | None, uid: str) -> PodEvidence:
             first = min(first, from_epoch_ms(told))
         containers.append(replace(container, first_started_at=first))
     return replace(api, uid=uid, containers=tuple(containers))
+
+
+def _forgotten(pod: PodEvidence) -> int:
+    """How much earlier (ms) the pod may have started than anybody says.
+
+    The API tells the start of a container's present and last run, and history those that it happened to look at: after
+    more restarts than one, which was the first is not known.
+    """
+    started, bound = pod.started_at, pod.scheduled_at
+    if started is None or bound is None or all(container.restarts < 2 for container in pod.containers):
+        return 0
+    return max(0, epoch_ms(started) - epoch_ms(bound))
 
 
 def _fill(row: PodObservation, pod: PodEvidence, until: datetime) -> None:
