@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from infra.evidence import PodEvidence
@@ -21,15 +22,17 @@ from portal.kernel.workqueue import Mark, mark_many
 _SEEN_EVERY = timedelta(seconds=15)
 
 
-def commit(held: Held, items: Sequence[Item]) -> None:
-    """Write what was read of a target, in its order.
+def commit(held: Held, items: Sequence[Item]) -> Held:
+    """Write what was read of a target, in its order; the target as it is then, for the next commit.
 
     Raises:
         LeaseLost: somebody else holds the target; nothing was written.
-        DatabaseError: nothing was written; the same items may be committed again.
+        Rewound: what was committed before is not there any more; nothing was written.
+        DatabaseError: nothing was written, or (where the answer got lost) all of it: the next commit of the same items
+            finds out.
     """
     if not items:
-        return
+        return held
     with fenced(held) as target:
         before = (target.last_error, target.failures)
         changes = lock_changes(target.cluster_id)
@@ -53,6 +56,7 @@ def commit(held: Held, items: Sequence[Item]) -> None:
             _condition(target)
         target.save(update_fields=["resource_version", "watermark", "last_error", "failures", "not_before"])
         mark_many(marks)
+    return replace(held, resource_version=target.resource_version)
 
 
 def _store(

@@ -19,7 +19,7 @@ from django.db import DatabaseError, DataError, IntegrityError, close_old_connec
 
 from infra.watcher.commit import commit
 from infra.watcher.items import Failed, Item
-from infra.watcher.targets import Held, LeaseLost
+from infra.watcher.targets import Held, LeaseLost, Rewound
 from portal.kernel.clock import utcnow
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ CAPACITY = 2000
 """Items that an inbox holds before its follower has to wait."""
 _RETRY_FIRST, _RETRY_LAST = 0.5, 30.0
 
-Commit = Callable[[Held, Sequence[Item]], None]
+Commit = Callable[[Held, Sequence[Item]], Held]
 
 
 class Closed(Exception):
@@ -79,10 +79,14 @@ class Inbox:
             batch = self._items[:LARGEST_BATCH]
         delay = LINGER
         try:
-            do_commit(self.held, batch)
+            self.held = do_commit(self.held, batch)
             self._retry = _RETRY_FIRST
         except LeaseLost as lost:
             logger.info("%s", lost)
+            self.close()
+            return
+        except Rewound as rewound:
+            logger.warning("%s", rewound)
             self.close()
             return
         except Exception as error:
@@ -108,7 +112,7 @@ class Inbox:
     def _tell(self, do_commit: Commit) -> None:
         sentence = f"What the cluster says of its {self.held.resource} can't be stored; see the watcher's log."
         not_before = utcnow() + timedelta(seconds=_RETRY_LAST)
-        with suppress(DatabaseError, LeaseLost):
+        with suppress(DatabaseError, LeaseLost, Rewound):
             do_commit(self.held, [Failed("NotStored", sentence, self.held.failures + 1, not_before)])
 
 

@@ -23,11 +23,17 @@ class LeaseLost(Exception):
     """Somebody else holds the target now: stop, and write nothing more."""
 
 
+class Rewound(Exception):
+    """The target is not as it was left: the database has lost what was written last (a fail-over to a replica that
+    lagged, a crash without durable commits), or the target was reset. What was read since has to be read again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A target that this process holds, as it was when it was taken.
+    """A target that this process holds, as it was when it was taken, or when something was last written of it.
 
-    ``resource_version``: where to resume ("" = list first). ``proof``: the end of the last span, None = never watched.
+    ``resource_version``: where to resume ("" = list first). ``proof``: the end of the last span when it was taken,
+    None = never watched.
     """
 
     target_id: UUID
@@ -113,10 +119,11 @@ def release(held: Collection[Held]) -> None:
 
 @contextmanager
 def fenced(held: Held) -> Generator[WatchTarget]:
-    """A transaction in which the target is locked and still ours.
+    """A transaction in which the target is locked, still ours, and as we left it.
 
     Raises:
         LeaseLost: it has another token now.
+        Rewound: it stands at another version.
     """
     with system_scope("watcher"):
         target = (
@@ -127,4 +134,9 @@ def fenced(held: Held) -> Generator[WatchTarget]:
         )
         if target is None:
             raise LeaseLost(f"{held.resource} of cluster {held.cluster_id} is watched by somebody else now")
+        if target.resource_version != held.resource_version:
+            raise Rewound(
+                f"{held.resource} of cluster {target.cluster.slug} were written up to version {held.resource_version}, "
+                f"and the database has them up to {target.resource_version or 'none'}: they are read again from there"
+            )
         yield target

@@ -118,7 +118,14 @@ def account_agrees(portal: OwnPortal, runs: dict[str, tuple[datetime, datetime]]
         with psycopg.connect(portal.database.url(SUPERUSER)) as connection:
             return {str(row[0]): tuple(row[1:]) for row in connection.execute(question, [NAMESPACE])}
 
-    wait_for(lambda: set(read()) == set(runs) and all(row[2] for row in read().values()), f"{where}: all are metered")
+    def metered() -> bool:
+        rows = read()
+        return set(rows) == set(runs) and all(row[2] for row in rows.values())
+
+    try:  # longer than the lease that a worker took of a metering and died with
+        wait_for(metered, f"{where}: all are metered", patience=300)
+    except AssertionError as late:
+        raise AssertionError(f"{late}\non the account: {read()}\non the cluster: {runs}") from late
     for uid, (began, ended, _, devices, seconds) in read().items():
         assert devices == 1, where
         assert abs(float(seconds) - (ended - began).total_seconds()) < 0.01, f"{where}: stretches of {uid} overlap"

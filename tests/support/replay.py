@@ -166,7 +166,7 @@ class Batches:
     def flush(self) -> None:
         """Commit what is left."""
         items, self._items = self._items, []
-        commit(self._held, items)
+        self._held = commit(self._held, items)
 
 
 def take(cluster: Cluster, resource: str) -> Held:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import InterfaceError, OperationalError, connection, transaction
 
 from portal.kernel.metrics.instruments import RECONCILE_SECONDS
 from portal.kernel.workqueue.claims import Claimed, LeaseLost, claim, due_ids
@@ -21,6 +21,10 @@ STALLED_AFTER = 8
 """Failures in a row after which the object is told to be stalled (it is still tried)."""
 RESEND_AFTER = 30.0
 """Seconds after which a message that led to nothing counts as lost."""
+RELEASE_PATIENCE = 60.0
+"""Seconds for which the end of a run waits for a database that is away (a restart, a fail-over). Without it what was
+under way would be left alone until its lease runs out, though its worker lives."""
+_RELEASE_PAUSE = 0.5
 _BROKER_PAUSE = 5.0
 
 _broker_down_until = 0.0
@@ -150,6 +154,21 @@ def _fail(item: Claimed, error: Exception) -> None:
 
 
 def _release(item: Claimed, *, delay: float | None, attempts: int, message: str) -> None:
+    """Give the item back, also where the database comes back only later: to whom it belongs then is in its token."""
+    deadline = time.monotonic() + RELEASE_PATIENCE
+    while True:
+        try:
+            _finished(item, delay=delay, attempts=attempts, message=message)
+        except (OperationalError, InterfaceError):
+            if connection.in_atomic_block or time.monotonic() > deadline:
+                raise
+            connection.close()
+            time.sleep(_RELEASE_PAUSE)
+        else:
+            return
+
+
+def _finished(item: Claimed, *, delay: float | None, attempts: int, message: str) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
             _FINISH,

@@ -28,8 +28,7 @@ from infra.services.claims import (
     system_namespaces_set,
 )
 from infra.watcher.commit import commit
-from infra.watcher.items import Listed, Seen
-from infra.watcher.targets import Held
+from infra.watcher.items import Item, Listed, Seen
 from portal.kernel import workqueue
 from portal.kernel.actors import Actor
 from portal.kernel.clock import format_rfc3339, time_source
@@ -65,16 +64,16 @@ class Watch:
     def list(self, at: datetime = T0, **spaces: Mapping[str, str]) -> None:
         sights = [read_namespace(self.thing(n.replace("_", "-"), labels), seen_at=at) for n, labels in spaces.items()]
         uids = frozenset(sight.uid for sight in sights)
-        commit(self._held(), [Listed(str(self.version), at, tuple(sights), uids, "list")])
+        self.commit(Listed(str(self.version), at, tuple(sights), uids, "list"))
 
     def tell(self, name: str, at: datetime, *, deleted: bool = False, uid: str = "", **labels: str) -> None:
         facts = read_namespace(self.thing(name, labels, uid=uid), seen_at=at, deleted=deleted)
-        commit(self._held(), [Seen(str(self.version), facts, at)])
+        self.commit(Seen(str(self.version), facts, at))
 
-    def _held(self) -> Held:
+    def commit(self, *items: Item) -> None:
         if not WatchTarget.objects.filter(pk=self.held.target_id, lease_token=self.held.token).exists():
             self.held = take(self.cluster, "namespaces")
-        return self.held
+        self.held = commit(self.held, items)
 
 
 @pytest.fixture
@@ -147,7 +146,7 @@ def test_an_older_event_changes_nothing(watch: Watch) -> None:
     watch.list(ml_a={"team": "one"})
     old = read_namespace(watch.thing("ml-a", {"team": "two"}), seen_at=T0)
     watch.tell("ml-a", T0 + HOUR, team="one")
-    commit(watch.held, [Seen(str(watch.version), old, T0 + 2 * HOUR)])
+    watch.commit(Seen(str(watch.version), old, T0 + 2 * HOUR))
     assert NamespaceSight.objects.get().labels == {"team": "one"}
 
 
@@ -203,7 +202,7 @@ def test_changes_within_one_batch_are_each_dated(watch: Watch) -> None:
         read_namespace(watch.thing("ml-a", labels), seen_at=T0 + n * HOUR)
         for n, labels in enumerate([{"team": "two"}, {"team": "one"}], 1)
     ]
-    commit(watch.held, [Seen(str(f.resource_version), f, f.seen_at) for f in facts])
+    watch.commit(*(Seen(str(f.resource_version), f, f.seen_at) for f in facts))
     assert [(row[0], row[1], row[2]) for row in claims()] == [
         (ONE, JAN, T0 + HOUR), (TWO, T0 + HOUR, T0 + 2 * HOUR), (ONE, T0 + 2 * HOUR, None),
     ]  # fmt: skip
@@ -214,7 +213,7 @@ def test_a_label_that_was_there_first_counts_from_the_rule_or_the_namespace(watc
     created = T0 - 100 * HOUR
     fresh = read_namespace(watch.thing("ml-b", {"team": "two"}, created), seen_at=T0)
     old = read_namespace(watch.thing("ml-a", {"team": "one"}), seen_at=T0)
-    commit(watch.held, [Listed("99", T0, (old, fresh), frozenset({old.uid, fresh.uid}), "list")])
+    watch.commit(Listed("99", T0, (old, fresh), frozenset({old.uid, fresh.uid}), "list"))
     assert claims("ml-a")[0][1] == JAN
     assert claims("ml-b")[0][1] == created
 

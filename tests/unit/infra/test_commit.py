@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import DataError, OperationalError
+from django.db import DataError, OperationalError, transaction
 from django.db.models import F
 
 from infra import owners
@@ -22,7 +23,7 @@ from infra.watcher import targets
 from infra.watcher.commit import commit
 from infra.watcher.inbox import Closed, Committers, Inbox
 from infra.watcher.items import Connected, Failed, Listed, Seen
-from infra.watcher.targets import Held, LeaseLost
+from infra.watcher.targets import Held, LeaseLost, Rewound
 from portal.kernel.clock import utcnow
 from portal.kernel.models import WorkItem
 from tests.support.fleet import make_cluster
@@ -52,7 +53,7 @@ def first_list(version: int = 5) -> Listed:
 
 def test_evidence_version_span_and_mark_are_written_together(cluster: Cluster) -> None:
     held = take(cluster, "pods")
-    commit(held, [first_list(), seen("a", 11), Seen("12", None, T0 + timedelta(seconds=30))])
+    held = commit(held, [first_list(), seen("a", 11), Seen("12", None, T0 + timedelta(seconds=30))])
     target = WatchTarget.objects.get(pk=held.target_id)
     assert target.resource_version == "12"
     assert WatchSpan.objects.get().proved_until == T0 + timedelta(seconds=30)
@@ -66,7 +67,7 @@ def test_a_batch_that_dies_leaves_nothing_and_is_read_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, breaks: str
 ) -> None:
     held = take(cluster, "pods")
-    commit(held, [first_list()])
+    held = commit(held, [first_list()])
 
     def die(*args: Any) -> None:
         raise OperationalError("killed")
@@ -92,29 +93,48 @@ def test_who_lost_the_lease_writes_nothing(cluster: Cluster) -> None:
     assert not PodObservation.objects.exists()
 
 
+def test_a_database_that_lost_what_was_written_is_read_for_again(cluster: Cluster) -> None:
+    """As after a fail-over to a replica that lagged: the pod's end was committed, and is not there any more."""
+    end = Seen("12", read_pod(pod("a", 12), seen_at=T0, deleted=True), T0 + timedelta(seconds=30))
+    held = commit(take(cluster, "pods"), [first_list(), seen("a", 11)])
+    try:
+        with transaction.atomic():
+            ahead = commit(held, [end])
+            raise OperationalError("the server ends, and this with it")
+    except OperationalError:
+        pass
+    with pytest.raises(Rewound, match=r"up to version 12, and the database has them up to 11"):
+        commit(ahead, [Seen("13", None, T0 + timedelta(seconds=60))])
+    assert WatchSpan.objects.get().proved_until == T0, "what was not written is not proved"
+    again = take(cluster, "pods")
+    assert again.resource_version == "11"
+    commit(again, [end])
+    assert PodObservation.objects.get().gone_at is not None
+
+
 def test_the_same_batch_again_changes_nothing(cluster: Cluster) -> None:
     held = take(cluster, "pods")
-    commit(held, [first_list(), seen("a", 11)])
+    held = commit(held, [first_list(), seen("a", 11)])
     before = PodObservation.objects.values().get()
     item = WorkItem.objects.get().mark_seq
-    commit(held, [seen("a", 11)])
+    held = commit(held, [seen("a", 11)])
     assert PodObservation.objects.values().get() == before
     assert WorkItem.objects.get().mark_seq == item
 
 
 def test_an_empty_list_after_the_last_proof_ends_the_pod_in_between(cluster: Cluster) -> None:
     held = take(cluster, "pods")
-    commit(held, [first_list(), seen("a", 11)])
+    held = commit(held, [first_list(), seen("a", 11)])
     later = T0 + timedelta(minutes=9)
-    commit(held, [Listed("40", later, (), frozenset({"other"}), "410 Gone")])
+    held = commit(held, [Listed("40", later, (), frozenset({"other"}), "410 Gone")])
     row = PodObservation.objects.get()
     assert (row.gone_inferred_after, row.ended_at, row.gone_at) == (T0, T0, later)
 
 
 def test_a_failure_says_so_on_the_cluster_and_keeps_everything_else(cluster: Cluster) -> None:
     held = take(cluster, "pods")
-    commit(held, [first_list(), seen("a", 11)])
-    commit(held, [Failed("Unreachable", "No answer from alpha.", 3, T0 + timedelta(seconds=8))])
+    held = commit(held, [first_list(), seen("a", 11)])
+    held = commit(held, [Failed("Unreachable", "No answer from alpha.", 3, T0 + timedelta(seconds=8))])
     cluster.refresh_from_db()
     (condition,) = cluster.conditions
     assert (condition["type"], condition["status"], condition["message"]) == (
@@ -124,7 +144,7 @@ def test_a_failure_says_so_on_the_cluster_and_keeps_everything_else(cluster: Clu
     assert (target.failures, target.resource_version) == (3, "11")
     assert WatchSpan.objects.get().closed_reason == ""
     assert PodObservation.objects.get().gone_at is None
-    commit(held, [Connected(T0)])
+    held = commit(held, [Connected(T0)])
     cluster.refresh_from_db()
     assert cluster.conditions[0]["status"] == "True"
 
@@ -225,7 +245,13 @@ def through(do_commit: Any, items: list[Seen]) -> Inbox:
 
 def test_items_are_written_in_their_order(written: list[list[str]]) -> None:
     items = [Seen(str(number)) for number in range(1700)]
-    through(lambda _, batch: written.append([item.resource_version for item in batch]), items)
+
+    def write(held: Held, batch: Any) -> Held:
+        written.append([item.resource_version for item in batch])
+        return replace(held, resource_version=written[-1][-1])
+
+    inbox = through(write, items)
+    assert inbox.held.resource_version == "1699"
     assert [version for batch in written for version in batch] == [str(number) for number in range(1700)]
     assert max(map(len, written)) <= 500
 
@@ -233,26 +259,28 @@ def test_items_are_written_in_their_order(written: list[list[str]]) -> None:
 def test_a_batch_that_fails_is_written_again_before_what_follows(written: list[list[str]]) -> None:
     failures = iter([OperationalError("away"), OperationalError("away")])
 
-    def flaky(_: Held, batch: Any) -> None:
+    def flaky(held: Held, batch: Any) -> Held:
         error = next(failures, None)
         if error is not None:
             raise error
         written.append([item.resource_version for item in batch])
+        return held
 
     through(flaky, [Seen("1"), Seen("2")])
     assert written == [["1", "2"]]
 
 
 @pytest.mark.parametrize(
-    ("error", "told"), [(LeaseLost("gone"), 0), (ValueError("a fault of ours"), 1), (DataError("out of range"), 1)]
+    ("error", "told"),
+    [(LeaseLost("gone"), 0), (Rewound("lost"), 0), (ValueError("a fault of ours"), 1), (DataError("out of range"), 1)],
 )
 def test_what_can_never_be_written_closes_the_inbox(error: Exception, told: int) -> None:
     failed: list[Failed] = []
 
-    def fail(_: Held, batch: Any) -> None:
+    def fail(held: Held, batch: Any) -> Held:
         if isinstance(batch[0], Failed):
             failed.append(batch[0])
-            return
+            return held
         raise error
 
     inbox = through(fail, [Seen("1")])
