@@ -51,7 +51,8 @@ class NodeFacts:
     ``cards`` are physical cards, ``unavailable`` how many of them can't be handed out now, and why; ``sharing`` is
     ``whole``, ``hami``, ``mig`` or ``timeslice``. ``memory_mib``: physical memory of a card, 0 = not known.
     ``ready``: None = Unknown. ``ready_since``: when the condition became what it is.
-    ``mig_profile``: strategy single; then ``nvidia.com/gpu`` counts slices of it.
+    ``mig_profile``: strategy single; then ``nvidia.com/gpu`` counts slices of it. ``timeslice_replicas``: pods that
+    share a time-sliced card (label ``nvidia.com/gpu.replicas`` of GPU feature discovery).
     """
 
     uid: str
@@ -73,6 +74,7 @@ class NodeFacts:
     compute_capability: str = ""
     compute_slices: int = 0
     mig_profile: str = ""
+    timeslice_replicas: int = 1
     cards: int = 0
     unavailable: int = 0
     reason: str = ""
@@ -199,6 +201,7 @@ def _cards(facts: NodeFacts, annotations: Mapping[str, str]) -> NodeFacts:
         compute_capability=capability,
         compute_slices=known.compute_slices if known else 0,
         mig_profile=single_profile,
+        timeslice_replicas=max(1, _number(labels, "replicas")),
     )
     shown = count(facts.capacity, GPU) + count(facts.capacity, GPU_SHARED)
     labelled = _number(labels, "count")
@@ -212,7 +215,7 @@ def _cards(facts: NodeFacts, annotations: Mapping[str, str]) -> NodeFacts:
         return replace(facts, sharing="mig", cards=-(-slices // per_card), unavailable=(slices - usable) // per_card)
     if any(count(facts.capacity, MIG_PREFIX + profile) for profile in profiles):
         return _mixed(facts, profiles, labelled)
-    replicas = max(1, _number(labels, "replicas"))
+    replicas = facts.timeslice_replicas
     if replicas > 1 or count(facts.capacity, GPU_SHARED):
         cards = labelled or -(-shown // replicas)
         usable = count(facts.allocatable, GPU) + count(facts.allocatable, GPU_SHARED)

@@ -12,9 +12,6 @@ from billing.metering.holdings import CardFacts, Mode, NodeCards
 from infra.models import CapacitySpan, Cluster, Device, GPUType, Node
 from infra.shares import physical_mib
 
-REPLICAS = "nvidia.com/gpu.replicas"
-"""Label of GPU feature discovery: pods that share a time-sliced card."""
-
 
 @dataclass(frozen=True, slots=True)
 class NodeHardware:
@@ -63,7 +60,6 @@ class Hardware:
     def _build(self, node: Node, span: CapacitySpan | None) -> NodeHardware:
         gpu_type = (span.gpu_type if span else None) or (node.pool.gpu_type if node.pool else None)
         sharing = span.sharing if span else node.pool.sharing if node.pool else Mode.WHOLE
-        replicas = str(node.labels.get(REPLICAS, ""))
         return NodeHardware(
             node.pk,
             gpu_type.pk if gpu_type else None,
@@ -75,7 +71,7 @@ class Hardware:
                 cards=tuple(CardFacts(d.uuid, _physical(d, gpu_type)) for d in self.devices.get(node.pk, [])),
                 compute_slices=gpu_type.compute_slices if gpu_type else 7,
                 single_profile=span.mig_profile if span else node.mig_profile,
-                replicas=int(replicas) if replicas.isdecimal() else 1,
+                replicas=span.timeslice_replicas if span else 1,
             ),
             overcommitted=span is not None and span.overcommit_percent > 100,
         )

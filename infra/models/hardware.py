@@ -193,6 +193,9 @@ class CapacitySpan(Global):
     mig_profile = models.CharField(
         max_length=32, blank=True, help_text="MIG, strategy single: what one nvidia.com/gpu of the node was."
     )
+    timeslice_replicas = models.PositiveIntegerField(
+        default=1, help_text="Time-slicing: how many pods shared a card of the node."
+    )
     source = models.CharField(max_length=12, default="watch")
     changed_seq = models.BigIntegerField(default=0)
 

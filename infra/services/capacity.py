@@ -26,6 +26,7 @@ class InService:
     devices: tuple[str, ...] = ()
     overcommit_percent: int = 100
     mig_profile: str = ""
+    timeslice_replicas: int = 1
 
     def fields(self) -> dict[str, object]:
         """The span's fields."""
@@ -46,6 +47,7 @@ def state_of(span: CapacitySpan) -> InService:
         tuple(span.unavailable_devices),
         span.overcommit_percent,
         span.mig_profile,
+        span.timeslice_replicas,
     )
 
 

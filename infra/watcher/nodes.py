@@ -143,6 +143,7 @@ def _seen(
         facts.ready is None or (facts.ready is False and not fresh and _is_lost(row)),
         overcommit_percent=node_overcommit(row, gpu_type, facts.sharing),
         mig_profile=facts.mig_profile,
+        timeslice_replicas=facts.timeslice_replicas,
     )
     state = with_faults(row, state, [card.uuid for card in facts.registered if not card.healthy])
     at = _came(facts, sight.seen_at, last_proof) if fresh else _since(facts, was_ready, sight)

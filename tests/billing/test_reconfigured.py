@@ -40,14 +40,14 @@ def cluster() -> Cluster:
     return cluster
 
 
-def see(cluster: Cluster, product: str, hours: int, devices: int) -> None:
-    """The node says that it has so many ``nvidia.com/gpu``, of that product."""
+def see(cluster: Cluster, product: str, hours: int, devices: int, *, replicas: int = 1) -> None:
+    """The node says that it has so many ``nvidia.com/gpu``, of that product; ``replicas`` of them are one card."""
     amount = {"nvidia.com/gpu": str(devices)}
     thing: dict[str, Any] = {
         "metadata": {
             "name": "n", "uid": "uid-n", "resourceVersion": str(100 + hours),
-            "labels": {"nvidia.com/gpu.product": product, "nvidia.com/gpu.count": str(devices),
-                       "nvidia.com/gpu.memory": "81559"},
+            "labels": {"nvidia.com/gpu.product": product, "nvidia.com/gpu.memory": "81559",
+                       "nvidia.com/gpu.count": str(devices // replicas), "nvidia.com/gpu.replicas": str(replicas)},
         },
         "status": {"capacity": amount, "allocatable": amount, "conditions": [{"type": "Ready", "status": "True"}]},
     }  # fmt: skip
@@ -103,3 +103,16 @@ def test_a_node_that_is_cut_into_other_slices_begins_anew(cluster: Cluster) -> N
     observe(cluster, pod("after", 6, 8))
     assert metered(cluster) == {"before": ("mig", "1g.10gb", 142_857), "after": ("mig", "3g.40gb", 428_571)}
     assert [span.mig_profile for span in CapacitySpan.objects.order_by("started_at")] == ["1g.10gb", "3g.40gb"]
+
+
+def test_who_shared_a_card_with_three_keeps_a_quarter_when_more_share_it_afterwards(cluster: Cluster) -> None:
+    see(cluster, WHOLE, 0, 4, replicas=4)
+    observe(cluster, pod("before", 1, None))
+    see(cluster, WHOLE, 5, 10, replicas=10)
+    observe(cluster, pod("before", 1, 4), pod("after", 6, 8))
+    assert metered(cluster) == {"before": ("timeslice", "", 250_000), "after": ("timeslice", "", 100_000)}
+    see(cluster, WHOLE, 9, 1)
+    observe(cluster, pod("before", 1, 4), pod("after", 6, 8), pod("alone", 10, 12))
+    assert metered(cluster) == {
+        "before": ("timeslice", "", 250_000), "after": ("timeslice", "", 100_000), "alone": ("whole", "", 1_000_000),
+    }  # fmt: skip
