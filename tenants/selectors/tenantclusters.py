@@ -35,6 +35,13 @@ def tenant_cluster_on(tenant: Tenant, cluster_slug: str) -> TenantCluster:
     return row
 
 
+def tenant_cluster_gone(tenant: Tenant, cluster_slug: str) -> TenantCluster | None:
+    """The one that the tenant had there last, where it has none now."""
+    rows = TenantCluster.objects.filter(tenant=tenant, cluster__slug=cluster_slug).order_by("-created_at")
+    last = rows.select_related("cluster").first()
+    return last if last is not None and last.deleted_at is not None else None
+
+
 def tenant_cluster_parts(row: TenantCluster) -> QuerySet[QuotaAllotment]:
     """The parts of the tenant's quotas that the tenant cluster was given."""
     return (

@@ -20,6 +20,7 @@ from tenants.permissions import Perm, may
 from tenants.selectors.tenantclusters import (
     hosts_for,
     robots_of,
+    tenant_cluster_gone,
     tenant_cluster_on,
     tenant_cluster_parts,
     tenant_clusters,
@@ -113,8 +114,21 @@ def _list_page(request: TeamRequest, form: RequestForm | None = None, status: in
 @require_safe
 @team_page()
 def cluster(request: TeamRequest, cluster: str) -> HttpResponse:
-    """One tenant cluster: state and conditions in words, what it was given, ways in."""
-    return _page(request, cluster)
+    """One tenant cluster: state and conditions in words, what it was given, ways in.
+
+    One that is gone leads to the list: whoever watched it being deleted reads that it is.
+    """
+    with tenant_scope(request.tenant.pk):
+        gone = tenant_cluster_gone(request.tenant, cluster)
+    if gone is None:
+        return _page(request, cluster)
+    left = (
+        f"its host was given up. Left there: {'; '.join(gone.leftovers)}."
+        if gone.leftovers
+        else "nothing is left of it."
+    )
+    messages.info(request, f"The tenant cluster on {cluster} is gone; {left}")
+    return HttpResponseRedirect(reverse("tenants:clusters", args=[request.tenant.slug]))
 
 
 def _page(request: TeamRequest, slug: str, status: int = 200, **more: Any) -> HttpResponse:

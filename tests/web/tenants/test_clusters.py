@@ -131,6 +131,26 @@ def test_pause_resume_upgrade_and_delete_by_name(browser: Browser, row: TenantCl
     assert now(row).deleting_at is not None
 
 
+@pytest.mark.parametrize(
+    ("leftovers", "said"),
+    [
+        ([], "The tenant cluster on alpha is gone; nothing is left of it."),
+        (["namespace vc-ml-team"], "is gone; its host was given up. Left there: namespace vc-ml-team."),
+    ],
+)
+def test_whoever_watches_it_being_deleted_reads_that_it_is_gone(
+    browser: Browser, row: TenantCluster, leftovers: list[str], said: str
+):
+    with system_scope("test"):
+        TenantCluster.objects.filter(pk=row.pk).update(deleted_at=utcnow(), leftovers=leftovers)
+    viewer = browser("viewer")
+    answer = viewer.get(ONE)
+    assert (answer.status_code, answer["Location"]) == (302, LIST)
+    assert said in text_of(viewer.get(LIST))
+    assert browser("outsider").get(ONE).status_code == 404
+    assert viewer.get(ONE.replace("alpha", "never")).status_code == 404
+
+
 def test_the_kubeconfig_is_a_file_without_a_secret_and_not_for_everybody(browser: Browser, row: TenantCluster):
     answer = browser("viewer").post(f"{ONE}kubeconfig")
     assert (answer.status_code, answer["Content-Type"]) == (200, "application/yaml")
