@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
+from infra.credentials import warn_from
 from infra.models import Cluster, TelemetrySource, WatchTarget
 from infra.selectors.operations import cluster_parts, database_clock, write_stop
 from portal.kernel import metrics
@@ -42,6 +43,20 @@ def collect() -> Iterator[Metric]:
         ("cluster",),
         [
             ((one.slug,), one.credential_expires_at.timestamp() if one.credential_expires_at else None)
+            for one in clusters
+        ],
+    )
+    yield gauge(
+        "aif_cluster_credentials_warn_timestamp_seconds",
+        "From when on it is told that they end: a renewal that works has happened by then.",
+        ("cluster",),
+        [
+            (
+                (one.slug,),
+                warn_from(one.credential_issued_at, one.credential_expires_at).timestamp()
+                if one.credential_expires_at
+                else None,
+            )
             for one in clusters
         ],
     )

@@ -94,7 +94,8 @@ def rights_condition(report: RightsReport) -> Condition:
     if report.missing:
         message = (
             f"For mode {report.mode} these rights are missing: {sentence(report.missing)}. "
-            f"Bind the ClusterRole aifactory-{report.mode} (deploy/clusterroles/{report.mode}.yaml)."
+            f"Apply deploy/clusterroles/{report.mode}.yaml (again, after an upgrade) and bind its ClusterRole "
+            f"aifactory-{report.mode}."
         )
         return Condition(RIGHTS_COMPLETE, "False", "RightsMissing", message)
     told = []

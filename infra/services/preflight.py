@@ -68,7 +68,7 @@ def probe(credentials: Credentials, *, slug: str, mode: str) -> ClusterFacts:
     if facts.rights.missing:
         detail = (
             f"For mode {mode} the credentials lack these rights on cluster {slug}: {sentence(facts.rights.missing)}. "
-            f"Bind the ClusterRole aifactory-{mode} (deploy/clusterroles/{mode}.yaml) to them."
+            f"Apply deploy/clusterroles/{mode}.yaml and bind its ClusterRole aifactory-{mode} to them."
         )
         raise Invalid(errors=[{"pointer": _POINTER, "detail": detail}], rights=facts.rights.dump())
     return facts

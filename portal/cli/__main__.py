@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 
 from portal.cli.backup import Place, backup, embedded, nothing_runs, restore
-from portal.cli.instance import ROOT, Instance, default_data_folder
+from portal.cli.instance import ROOT, Instance, database_of, default_data_folder
 from portal.cli.postgres import PostgresError
 from portal.cli.processes import Identity
 from portal.cli.supervisor import Options, Supervisor
@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.command == "down":
         return _down(instance)
     if given.command in ("backup", "restore"):
-        if given.database_url and not os.environ.get("AIF_DATABASE_URL"):
+        if given.database_url and not (os.environ.get("AIF_DATABASE_URL") or os.environ.get("AIF_DATABASE_URL_FILE")):
             parser.error("with --database-url the environment must hold the settings: AIF_DATABASE_URL and the keys.")
         return _keep(instance, given)
     return _manage(instance, given.rest)
@@ -79,7 +79,7 @@ def _keep(instance: Instance, given: argparse.Namespace) -> int:
         with ExitStack() as stack:
             if given.database_url:
                 url = given.database_url
-                place = Place(os.environ["AIF_DATABASE_URL"], url, url, dict(os.environ))
+                place = Place(database_of(os.environ), url, url, dict(os.environ))
             else:
                 if given.command == "restore":
                     instance.prepare()

@@ -23,7 +23,7 @@ from psycopg import sql
 
 from portal.cli import archive, pgtools
 from portal.cli.archive import Manifest
-from portal.cli.instance import DATABASE, ROOT, Instance
+from portal.cli.instance import DATABASE, ROOT, Instance, with_database
 from portal.cli.migrating import prepare
 from portal.cli.postgres import APP, OWNER, SUPERUSER, PostgresError
 
@@ -56,10 +56,9 @@ class Place:
         Raises:
             BackupError: with its error.
         """
-        env = {**self.env, "AIF_DATABASE_URL": self.url}
         done = subprocess.run(
             [sys.executable, str(ROOT / "manage.py"), *arguments],
-            env=env, cwd=ROOT, capture_output=True, text=True, check=False,
+            env=with_database(self.env, self.url), cwd=ROOT, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode != 0:
             lines = (done.stderr or done.stdout).strip()
@@ -169,7 +168,7 @@ def restore(place: Place, source: Path, say: Say) -> Manifest:
             "empty now; make a new one and try another copy."
         )
     try:
-        prepare(place.owner_url, place.env)
+        prepare(place.owner_url, place.env, "--no-static")
         say(place.manage("after_restore").strip())
     except (RuntimeError, OSError) as error:
         raise BackupError(

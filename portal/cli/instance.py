@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,3 +128,18 @@ def write_private(path: Path, text: str) -> None:
     with os.fdopen(descriptor, "w") as handle:
         handle.write(text)
     unfinished.replace(path)
+
+
+def with_database(env: Mapping[str, str], url: str) -> dict[str, str]:
+    """The environment with this address of the database, whatever it or a file named before."""
+    others = {name: value for name, value in env.items() if name != "AIF_DATABASE_URL_FILE"}
+    return {**others, "AIF_DATABASE_URL": url}
+
+
+def database_of(env: Mapping[str, str]) -> str:
+    """The address of the database that the settings name, themselves or by a file; empty where they name none.
+
+    Raises OSError where the file can't be read.
+    """
+    path = env.get("AIF_DATABASE_URL_FILE")
+    return Path(path).read_text(encoding="utf-8").strip() if path else env.get("AIF_DATABASE_URL", "").strip()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import psycopg
 
-from portal.cli.instance import ROOT
+from portal.cli.instance import ROOT, with_database
 
 _LOCK = 7163541
 
@@ -17,8 +17,8 @@ class MigrationError(RuntimeError):
     """The migrations failed; the message holds what they printed."""
 
 
-def prepare(owner_url: str, env: Mapping[str, str]) -> None:
-    """Run ``manage.py prepare`` as the owner.
+def prepare(owner_url: str, env: Mapping[str, str], *options: str) -> None:
+    """Run ``manage.py prepare`` with these options as the owner.
 
     Args:
         owner_url: address of the database for the owner role.
@@ -30,8 +30,8 @@ def prepare(owner_url: str, env: Mapping[str, str]) -> None:
     with psycopg.connect(owner_url, autocommit=True) as connection:
         connection.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
         result = subprocess.run(
-            [sys.executable, str(ROOT / "manage.py"), "prepare"],
-            env={**env, "AIF_DATABASE_URL": owner_url},
+            [sys.executable, str(ROOT / "manage.py"), "prepare", *options],
+            env=with_database(env, owner_url),
             cwd=ROOT,
             capture_output=True,
             text=True,

@@ -98,8 +98,7 @@ def worker_heartbeat() -> None:
 
 @ticks.every(3600, "kernel.clean")
 def clean() -> None:
-    """Remove what is of no use any more: answers kept for a day, processes silent for a week."""
+    """Remove what is of no use any more: processes silent for a week, sessions that are over."""
     with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM kernel_idempotencyrecord WHERE created_at < now() - interval '24 hours'")
         cursor.execute("DELETE FROM kernel_heartbeat WHERE seen_at < now() - interval '7 days'")
         cursor.execute("DELETE FROM django_session WHERE expire_date < now()")

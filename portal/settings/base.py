@@ -109,7 +109,7 @@ AIF_OIDC_CLI_CLIENTS = env.words("AIF_OIDC_CLI_CLIENTS")
 """Clients (``azp``) whose access tokens the REST API accepts."""
 AIF_OIDC_REFRESH_SECONDS = env.number("AIF_OIDC_REFRESH_SECONDS", 900, least=30)
 AIF_OIDC_PRIVILEGED_REFRESH_SECONDS = env.number("AIF_OIDC_PRIVILEGED_REFRESH_SECONDS", 300, least=30)
-"""How often a session's person is asked after at the identity provider; the second for platform roles."""
+"""How often a session's person is asked after at the identity provider; the second for platform roles and owners."""
 AIF_OIDC_IDLE_SECONDS = env.number("AIF_OIDC_IDLE_SECONDS", 3600, least=60)
 """A session in which nobody did anything for so long ends; pages that load themselves do not count."""
 AIF_OIDC_OUTAGE_SECONDS = env.number("AIF_OIDC_OUTAGE_SECONDS", 600)

@@ -48,9 +48,14 @@ CLOSE = "from tests.support.billed import close_december; close_december()"
 
 
 @pytest.fixture
-def here(clone: Clone) -> Place:
-    """The tests' own database as an installation."""
-    env = os.environ | {"DJANGO_SETTINGS_MODULE": "portal.settings.testing"}
+def here(clone: Clone, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """The tests' own database as an installation, whose settings name it by a file, as those of a container do: for
+    a backup and a restore that address is another one's."""
+    named = tmp_path_factory.mktemp("secrets") / "AIF_DATABASE_URL"
+    named.write_text("postgresql://nobody@/elsewhere\n")
+    env = os.environ | {
+        "DJANGO_SETTINGS_MODULE": "portal.settings.testing", "AIF_DATABASE_URL_FILE": str(named),
+    }  # fmt: skip
     return Place(clone.url(), clone.url(SUPERUSER), clone.url(OWNER), env)
 
 

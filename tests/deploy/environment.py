@@ -12,6 +12,7 @@ from tests.support.db import ROOT
 
 SECRETS = {
     "AIF_SECRET_KEY": "0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz",
+    "AIF_SECRET_KEY_FALLBACKS": "zyxwvutsrqponmlkjihgfedcba9876543210zyxwvutsrqponmlkjihgfedcba9876543210",
     "AIF_ENCRYPTION_KEYS": "dGVzdGluZy1vbmx5LXRlc3Rpbmctb25seS10ZXN0aW4=",
     "AIF_TOKEN_PEPPER": "abcdefghijklmnopqrstuvwxyz0123456789",
     "AIF_BROKER_URL": "redis://127.0.0.1:1/0",

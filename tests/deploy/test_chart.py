@@ -30,6 +30,7 @@ FULL = NEEDED | {
     "metrics": {"enabled": True, "serviceMonitor": True, "alerts": True},
     "settings": {"AIF_LOG_LEVEL": "DEBUG"},
     "localAccounts": False,
+    "secretKeyFallbacks": True,
 }
 
 

@@ -56,6 +56,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 
 {{- define "aif.secretKeys" -}}
 {{- $keys := list "AIF_SECRET_KEY" "AIF_ENCRYPTION_KEYS" "AIF_TOKEN_PEPPER" "AIF_BROKER_URL" -}}
+{{- if .root.Values.secretKeyFallbacks }}{{ $keys = append $keys "AIF_SECRET_KEY_FALLBACKS" }}{{ end -}}
 {{- if .root.Values.oidc.issuer }}{{ $keys = append $keys "AIF_OIDC_CLIENT_SECRET" }}{{ end -}}
 {{- if .root.Values.metrics.enabled }}{{ $keys = append $keys "AIF_METRICS_TOKEN" }}{{ end -}}
 {{- join "," $keys -}}

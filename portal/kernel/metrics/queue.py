@@ -26,6 +26,8 @@ SELECT kind,
 FROM kernel_workitem WHERE next_attempt_at IS NOT NULL OR lease_until IS NOT NULL
 GROUP BY kind ORDER BY kind
 """
+NEEDED = ("beat", "watcher", "worker")
+"""Kinds of processes without which something of the portal stands still."""
 _HEARTBEATS = """
 SELECT kind, count(*) FILTER (WHERE seen_at > now() - make_interval(secs => %s)),
     extract(epoch FROM now() - max(seen_at))
@@ -61,8 +63,13 @@ def collect() -> Iterator[Metric]:
         [((row[0],), _lease_age(row[0], row[6])) for row in items],
     )
     beats = _rows(_HEARTBEATS, [SILENT_SECONDS])
+    # Who ends in order leaves no row: none of a kind that there has to be is a figure too.
+    alive = dict.fromkeys(NEEDED, 0) | {row[0]: row[1] for row in beats}
     yield gauge(
-        "aif_processes", "Processes that gave a sign of life lately.", ("kind",), [((row[0],), row[1]) for row in beats]
+        "aif_processes",
+        "Processes that gave a sign of life lately.",
+        ("kind",),
+        [((kind,), count) for kind, count in sorted(alive.items())],
     )
     yield gauge(
         "aif_process_silent_seconds",

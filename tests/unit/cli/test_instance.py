@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from portal.cli.instance import Instance
+from portal.cli.instance import Instance, database_of, with_database
 
 
 @pytest.fixture
@@ -39,3 +39,15 @@ def test_otherwise_bytecode_is_python_s_own_affair(instance: Instance, monkeypat
     monkeypatch.setenv("PYTHONPYCACHEPREFIX", "/elsewhere")
     env = instance.environment(port=8000, demo=False)
     assert (env["PYTHONDONTWRITEBYTECODE"], env["PYTHONPYCACHEPREFIX"]) == ("1", "/elsewhere")
+
+
+def test_the_database_is_named_by_a_file_or_by_itself_and_replaced_in_either_case(tmp_path: Path) -> None:
+    file = tmp_path / "AIF_DATABASE_URL"
+    file.write_text("postgresql://app@db/aif\n")
+    env = {"AIF_DATABASE_URL_FILE": str(file), "AIF_LOG_LEVEL": "DEBUG"}
+    assert database_of(env) == "postgresql://app@db/aif"
+    assert database_of({"AIF_DATABASE_URL": "postgresql://app@db/aif"}) == "postgresql://app@db/aif"
+    assert database_of({}) == ""
+    assert with_database(env, "postgresql://owner@db/aif") == {
+        "AIF_DATABASE_URL": "postgresql://owner@db/aif", "AIF_LOG_LEVEL": "DEBUG",
+    }  # fmt: skip

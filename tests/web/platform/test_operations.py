@@ -327,7 +327,10 @@ def test_metrics_tell_queue_fleet_and_processes_and_no_tenant(
     alpha, tenant, _ = items
     settings.AIF_METRICS_ALLOW = ["127.0.0.1"]
     reachable(alpha, "False", "gone")
-    Cluster.objects.filter(slug="beta").update(paused=True)
+    end = utcnow().replace(microsecond=0)
+    Cluster.objects.filter(slug="beta").update(
+        paused=True, credential_expires_at=end, credential_issued_at=end - timedelta(hours=6)
+    )
     heartbeat.beat("worker")
     Client().get("/platform/clusters/alpha/")
     text = Client().get("/metrics").content.decode()
@@ -346,7 +349,10 @@ def test_metrics_tell_queue_fleet_and_processes_and_no_tenant(
     assert value("aif_cluster_reachable", cluster="beta") is None, "not known is no 0"
     assert value("aif_cluster_paused", cluster="beta") == 1
     assert value("aif_writes_stopped") == 0
+    assert value("aif_cluster_credentials_end_timestamp_seconds", cluster="beta") == end.timestamp()
+    assert value("aif_cluster_credentials_warn_timestamp_seconds", cluster="beta") == end.timestamp() - 3600
     assert value("aif_processes", kind="worker") == 1
+    assert value("aif_processes", kind="watcher") == 0, "none is a figure, not a silence"
     assert value("aif_build_info", version=settings.VERSION) == 1
     assert value("aif_metrics_complete", part="billing") == 1
     route = "platform/clusters/<slug:slug>/"

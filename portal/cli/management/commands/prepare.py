@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.checks import Tags
 from django.core.management import call_command
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandParser
 
 
 class Command(BaseCommand):
@@ -14,7 +14,12 @@ class Command(BaseCommand):
     requires_system_checks = [Tags.security]
     help = "Apply migrations (as the owner of the tables) and collect the static files."
 
+    def add_arguments(self, parser: CommandParser) -> None:
+        """One option."""
+        parser.add_argument("--no-static", action="store_true", help="leave the static files as they are")
+
     def handle(self, *args: Any, **options: Any) -> None:
-        """Do both, quietly."""
+        """Quietly."""
         call_command("migrate", interactive=False, verbosity=0)
-        call_command("collectstatic", interactive=False, verbosity=0)
+        if not options["no_static"]:
+            call_command("collectstatic", interactive=False, verbosity=0)
