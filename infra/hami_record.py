@@ -7,7 +7,6 @@ and the node's register knows the cards.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -16,8 +15,6 @@ from infra.pod_devices import HAMI_SCHEDULER
 
 HAMI_ALLOCATED = "hami.io/vgpu-devices-allocated"
 HAMI_PHASE = "hami.io/bind-phase"
-
-_SLOT = re.compile(r"(.+)\[([^\]]*)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +100,11 @@ def _grant(part: str) -> tuple[HamiGrant, ...]:
     # HAMi#1181: an underflow once wrote 17592186044134 MiB.
     if int(memory) > 1 << 24 or int(cores) > 100:
         raise ValueError(f"HAMi device {part!r}: {memory} MiB and {cores} % are out of range for one card")
-    slot = _SLOT.fullmatch(uuid)
-    card, name = (slot.group(1), slot.group(2)) if slot else (uuid, "")
-    return (HamiGrant(card, vendor, int(memory), int(cores), name),)
+    card, slot = _card_and_slot(uuid)
+    return (HamiGrant(card, vendor, int(memory), int(cores), slot),)
+
+
+def _card_and_slot(uuid: str) -> tuple[str, str]:
+    """``GPU-1[1-0]`` → ``GPU-1``, ``1-0``. Without an expression: a tenant may write brackets by the thousand."""
+    card, _, slot = uuid[:-1].rpartition("[")
+    return (card, slot) if uuid.endswith("]") and card and "]" not in slot else (uuid, "")

@@ -18,7 +18,7 @@ from typing import Any
 from infra.card_catalogue import architecture_of, instances_per_card, known_card, split_product
 from infra.hami_register import REGISTER, RegisteredCard, cordoned, parse_register
 from infra.health import Finding, node_findings
-from infra.pod_devices import GPU, GPU_SHARED, MIG_PREFIX, is_gpu
+from infra.pod_devices import GPU, GPU_SHARED, MIG_PREFIX, is_gpu, mig_profile
 from infra.quantity import parse_quantity, whole
 from portal.kernel.clock import parse_rfc3339
 
@@ -42,6 +42,9 @@ LABEL_PREFIXES = (
 )
 _GFD = "nvidia.com/gpu."
 _SHARES = re.compile(r"nvidia\.com/gpu(mem|mem-percentage|cores)")
+MOST, MOST_MIB = 1_000_000, 1 << 24
+"""Cards of a node, or pods that share one; MiB of a card. Labels and resources may say anything: a number that the
+database's integers don't hold would keep the whole cluster's nodes from being stored, and its hours from summing."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,11 @@ class NodeFacts:
     def has_cards(self) -> bool:
         """Whether the node shows any accelerator."""
         return self.cards > 0
+
+    @property
+    def mig_layout(self) -> tuple[tuple[str, int], ...]:
+        """How its cards are cut up, sorted; empty where they are not."""
+        return tuple(sorted(mig_layout(self.capacity, self.mig_profile).items())) if self.sharing == "mig" else ()
 
     @property
     def nvidia(self) -> bool:
@@ -136,14 +144,26 @@ def read_node(node: Mapping[str, Any]) -> NodeFacts:
     )
     try:
         annotations = meta.get("annotations") or {}
-        return _health(_availability(_cards(facts, annotations)), status, annotations)
+        return _health(_availability(_possible(_cards(facts, annotations))), status, annotations)
     except ValueError as error:
         raise ValueError(f"node {name}: {error}") from error
 
 
+def _possible(facts: NodeFacts) -> NodeFacts:
+    """The facts, where such a node can be. Raises ValueError for one that can't."""
+    for what, number, most in (
+        ("cards", facts.cards, MOST),
+        ("pods on a card", facts.timeslice_replicas, MOST),
+        ("MiB of a card", facts.memory_mib, MOST_MIB),
+    ):
+        if number > most:
+            raise ValueError(f"it says {number} {what}, which is more than any node has")
+    return facts
+
+
 def _health(facts: NodeFacts, status: Mapping[str, Any], annotations: Mapping[str, str]) -> NodeFacts:
     """What the node tells of faults; one without cards concerns nobody."""
-    boot_id = str((status.get("nodeInfo") or {}).get("bootID") or "")
+    boot_id = str((status.get("nodeInfo") or {}).get("bootID") or "")[:64]
     if not facts.has_cards:
         return replace(facts, boot_id=boot_id)
     held_back = cordoned(annotations) if facts.sharing == "hami" else frozenset()
@@ -168,6 +188,18 @@ def _resources(values: Any) -> dict[str, str]:
 def count(values: Mapping[str, str], resource: str) -> int:
     """A resource of a node as a whole number; 0 where it is not there."""
     return whole(parse_quantity(values.get(resource, "0")))
+
+
+def mig_layout(capacity: Mapping[str, str], single_profile: str = "") -> dict[str, int]:
+    """MIG profile → how many instances of it a node has; "": cards that are not cut up. ``single_profile``: strategy
+    single, what one ``nvidia.com/gpu`` of the node is."""
+    found: dict[str, int] = {}
+    for resource in capacity:
+        profile = mig_profile(resource) or (single_profile if resource == GPU else "")
+        number = count(capacity, resource) if profile or resource == GPU else 0
+        if number:
+            found[profile] = found.get(profile, 0) + number
+    return found
 
 
 def _number(labels: Mapping[str, str], name: str) -> int:

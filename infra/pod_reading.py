@@ -138,7 +138,8 @@ def _allowed(values: Any, names: frozenset[str], prefixes: tuple[str, ...] = ())
 def _owner(meta: Mapping[str, Any]) -> Owner | None:
     for ref in meta.get("ownerReferences") or ():
         if ref.get("controller"):
-            return Owner(str(ref.get("kind", "")), str(ref.get("name", "")), str(ref.get("uid", "")))
+            # Whoever makes a pod writes this, at any length; no object has a longer name or uid.
+            return Owner(str(ref.get("kind", ""))[:63], str(ref.get("name", ""))[:253], str(ref.get("uid", ""))[:64])
     return None
 
 

@@ -209,7 +209,8 @@ def _account(pod: PodEvidence, part: _Part, around: Surroundings, rules: Rules) 
         tenant, cost_code = (claim.tenant, claim.cost_code) if claim else ("", "")
         if part.phase is Phase.UNATTRIBUTED:
             yield Segment(interval, part.phase, Bucket.UNATTRIBUTED, tenant, cost_code)
-        elif pod.namespace in rules.system_namespaces:
+        elif claim is None and pod.namespace in rules.system_namespaces:
+            # No claim stands on one: while one stood it was no system namespace, whatever it has become since.
             yield Segment(interval, part.phase, Bucket.OVERHEAD)
         elif part.phase is Phase.STARTING and (
             part.carried or interval.start < _carried_until(pod, part, around, rules)

@@ -60,16 +60,15 @@ def bindings_of(cluster: Cluster, pod_uids: Collection[str]) -> Bindings:
             card = Card(row.uuid, row.mig_instance)
             seen[row.pod_uid].append(Seen(card, row.mig_profile, row.last_seen.timestamp()))
     written: dict[str, dict[Device, Card]] = defaultdict(dict)
-    if seen:
-        known = (
-            DeviceAllocation.objects.filter(cluster=cluster, pod_uid__in=list(pod_uids))
-            .exclude(device_uuid="")
-            .exclude(sharing=SharingMode.HAMI)
-        )
-        for uid, resource, ordinal, uuid, instance in known.values_list(
-            "pod_uid", "resource", "ordinal", "device_uuid", "mig_instance"
-        ):
-            written[uid][resource, ordinal] = Card(uuid, instance)
+    known = (
+        DeviceAllocation.objects.filter(cluster=cluster, pod_uid__in=list(pod_uids))
+        .exclude(device_uuid="")
+        .exclude(sharing=SharingMode.HAMI)
+    )
+    for uid, resource, ordinal, uuid, instance in known.values_list(
+        "pod_uid", "resource", "ordinal", "device_uuid", "mig_instance"
+    ):
+        written[uid][resource, ordinal] = Card(uuid, instance)
     return Bindings(written, seen)
 
 

@@ -23,8 +23,7 @@ from billing.services.usage import Idle, Slot, Written
 from infra.models import CapacitySpan, GPUType, Node, PodObservation
 from infra.models.evidence import EvidenceSource
 from infra.models.hardware import SharingMode
-from infra.pod_devices import GPU, mig_profile
-from infra.quantity import parse_quantity, whole
+from infra.node_reading import mig_layout
 from infra.shares import CARD, parse_mig
 from portal.kernel.clock import Interval, clip, epoch_ms, from_epoch_ms
 from portal.kernel.ids import uuid7
@@ -54,7 +53,8 @@ Group = tuple[UUID, UUID | None, str]
 
 
 class Span(NamedTuple):
-    """A :class:`~infra.models.CapacitySpan`, as far as it matters here."""
+    """A :class:`~infra.models.CapacitySpan`, as far as it matters here. ``stranded``: what its MIG geometry leaves
+    unusable, millionths of a card."""
 
     node_id: UUID
     gpu_type_id: UUID | None
@@ -67,6 +67,8 @@ class Span(NamedTuple):
     ended_at: datetime | None
     source: str
     unavailable_devices: list[str]
+    mig_layout: dict[str, int]
+    stranded: int = 0
 
     def covers(self, slot: Interval) -> bool:
         """Whether nothing changes within the slot."""
@@ -89,7 +91,6 @@ class Fleet:
     """What is true for all slots of a window. ``payer``: zone → its only tenant."""
 
     spans: dict[UUID, list[Span]]
-    stranded: dict[UUID, int]
     payer: dict[UUID, UUID]
 
 
@@ -116,7 +117,7 @@ def capacity_write(cluster_id: UUID, slots: Sequence[Slot], node_ids: Collection
             if span is None:
                 moving_in[start].add(node_id)
                 continue
-            result = _still_account(span, holders, slot, fleet, alike)
+            result = _still_account(span, holders, slot, alike)
             per_card = all(one.per_card for one in holders)
             hours[(node_id, span.gpu_type_id, span.sharing), hour].add(result, per_card, span, start)
             moments += _moments(result, span, hour, epoch_ms(start), bool(holders))
@@ -154,13 +155,12 @@ def _fleet(cluster_id: UUID, window: Interval, node_ids: Collection[UUID] | None
     if node_ids is not None:
         rows = rows.filter(node_id__in=list(node_ids))
     spans: dict[UUID, list[Span]] = defaultdict(list)
-    for values in rows.order_by("started_at").values_list(*Span._fields):
+    for values in rows.order_by("started_at").values_list(*Span._fields[:-1]):
         spans[values[0]].append(Span(*values))
-    mig = [node_id for node_id, found in spans.items() if found[-1].sharing == SharingMode.MIG]
+    _strand(spans)
     alone = Tenant.objects.values("zone_id").annotate(tenants=Count("id")).filter(tenants=1).values("zone_id")
     return Fleet(
         spans,
-        {node.pk: _stranded(node, spans[node.pk][-1]) for node in Node.objects.filter(pk__in=mig)},
         dict(Tenant.objects.filter(zone_id__in=alone).values_list("zone_id", "id")),
     )
 
@@ -272,15 +272,13 @@ def _still(spans: Sequence[Span], held: Collection[Held], slot: Interval) -> Spa
     return span if steady and sum(one.share for one in held) <= CARD * span.cards else None
 
 
-def _still_account(
-    span: Span, held: Iterable[Held], slot: Interval, fleet: Fleet, alike: dict[object, Account]
-) -> Account:
+def _still_account(span: Span, held: Iterable[Held], slot: Interval, alike: dict[object, Account]) -> Account:
     """The account of a node on which nothing changes; made once for all nodes and slots that are ``alike``."""
     shares = tuple(sorted((one.bucket, one.share) for one in held))
-    key = (slot.ms, span.cards, span.unavailable_cards, _stranded_in(span, fleet), shares)
+    key = (slot.ms, span.cards, span.unavailable_cards, span.stranded, shares)
     if key not in alike:
         loads = [Load((bucket,), slot, Bucket(bucket), share) for bucket, share in shares]
-        alike[key] = account(slot, (_capacity(span, slot, fleet),), loads)
+        alike[key] = account(slot, (_capacity(span, slot),), loads)
     return alike[key]
 
 
@@ -297,7 +295,7 @@ def _accounts(
         group = (node_id, span.gpu_type_id, span.sharing)
         if at < part.start and loads:
             yield group, account(Interval(at, part.start), (), loads), None
-        yield group, account(part, (_capacity(span, part, fleet),), loads), span
+        yield group, account(part, (_capacity(span, part),), loads), span
         at = part.end
     if at < slot.end and loads:
         last = spans[-1] if spans else None
@@ -314,37 +312,44 @@ def _moments(result: Account, span: Span, hour: datetime, start: int, holders: b
     for free in result.free:
         yield Moment(
             group, span.zone_id, hour, free.start + shift, free.end + shift, span.cards, int(free.idle),
-            free.stranded, holders,
+            free.stranded, holders, span.mig_layout,
         )  # fmt: skip
 
 
-def _capacity(span: Span, part: Interval, fleet: Fleet) -> Capacity:
-    return Capacity(
-        part, span.cards, span.unavailable_cards, span.lost, _stranded_in(span, fleet), tuple(span.unavailable_devices)
-    )
+def _capacity(span: Span, part: Interval) -> Capacity:
+    return Capacity(part, span.cards, span.unavailable_cards, span.lost, span.stranded, tuple(span.unavailable_devices))
 
 
-def _stranded_in(span: Span, fleet: Fleet) -> int:
-    """What the geometry strands in the time of a span; nothing while the node's cards were not cut."""
-    return fleet.stranded.get(span.node_id, 0) if span.sharing == SharingMode.MIG else 0
+def _strand(spans: dict[UUID, list[Span]]) -> None:
+    """Work out what each span's MIG geometry strands. One that does not say how its cards were cut up (it is from
+    before that was kept) is taken to have been cut as its node is now."""
+    mig = {node_id for node_id, found in spans.items() if any(span.sharing == SharingMode.MIG for span in found)}
+    if not mig:
+        return
+    slices = dict(GPUType.objects.values_list("pk", "compute_slices"))
+    now = {
+        node.pk: mig_layout(node.capacity or node.allocatable, node.mig_profile)
+        for node in Node.objects.filter(pk__in=mig)
+        if spans[node.pk][-1].sharing == SharingMode.MIG
+    }
+    for node_id in mig:
+        for number, span in enumerate(spans[node_id]):
+            if span.sharing == SharingMode.MIG:
+                layout = span.mig_layout or now.get(node_id, {})
+                stranded = _stranded(span.cards, slices.get(span.gpu_type_id, 0) if span.gpu_type_id else 0, layout)
+                spans[node_id][number] = span._replace(mig_layout=layout, stranded=stranded)
 
 
-def _stranded(node: Node, span: Span) -> int:
+def _stranded(cards: int, slices: int, layout: Mapping[str, int]) -> int:
     """Millionths of the node's cards that its MIG geometry leaves unusable; 0 where the geometry is not known."""
-    gpu_type = GPUType.objects.filter(pk=span.gpu_type_id).first() if span.gpu_type_id else None
     configured: dict[int, int] = defaultdict(int)
-    if gpu_type is None or not gpu_type.compute_slices:
-        return 0
-    for resource, amount in (node.capacity or node.allocatable).items():
-        number = whole(parse_quantity(str(amount)))
-        if profile := mig_profile(resource) or (node.mig_profile if resource == GPU else ""):
-            configured[parse_mig(profile).compute_slices] += number
-        elif resource == GPU:  # beside cards that are cut up, one that is not
-            configured[gpu_type.compute_slices] += number
+    for profile, number in layout.items() if slices else ():
+        # No profile: beside cards that are cut up, those that are not.
+        configured[parse_mig(profile).compute_slices if profile else slices] += number
     if not configured:
         return 0
     try:
-        return mig_stranded(span.cards, gpu_type.compute_slices, configured)
+        return mig_stranded(cards, slices, configured)
     except ValueError:
         return 0  # more slices than the cards have: the type's figure is wrong, and nothing can be said
 

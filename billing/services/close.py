@@ -63,10 +63,11 @@ def period_close(*, period: BillingPeriod, actor: Actor, accept_behind: bool = F
             _refuse_behind(row)
         row.state = BillingPeriod.State.CLOSING
         row.save(update_fields=["state"])
-        tenant_ids = tenants_billed_by(row.issuer)
     try:
         with system_scope("period_close"):
             upto = last_usage_seq()
+            # Only now: whoever has usage up to there is among them, also a tenant that came a moment ago.
+            tenant_ids = tenants_billed_by(row.issuer)
             drain_usage_writers([*tenant_ids, UNIT_COSTS])
         return _make_bills(row, tenant_ids, upto, actor)
     except Conflict:

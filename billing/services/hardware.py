@@ -25,11 +25,14 @@ class NodeHardware:
 
 @dataclass(slots=True)
 class Hardware:
-    """A cluster's nodes by name; a node made again under its name is another row."""
+    """A cluster's nodes by name; a node made again under its name is another row.
+
+    Cards go by the name: those of a node that is made again are told by the new row, and were the old one's.
+    """
 
     nodes: dict[str, list[Node]]
     spans: dict[UUID, list[CapacitySpan]]
-    devices: dict[UUID, list[Device]]
+    devices: dict[str, list[Device]]
     seen: dict[tuple[UUID, UUID | None], NodeHardware]
 
     def at(self, name: str, instant: datetime) -> NodeHardware | None:
@@ -68,7 +71,7 @@ class Hardware:
                 gpu_type=gpu_type.slug if gpu_type else "",
                 mode=Mode(sharing),
                 memory_mib=gpu_type.memory_mib if gpu_type else None,
-                cards=tuple(CardFacts(d.uuid, _physical(d, gpu_type)) for d in self.devices.get(node.pk, [])),
+                cards=tuple(CardFacts(d.uuid, _physical(d, gpu_type)) for d in self.devices.get(node.name, [])),
                 compute_slices=gpu_type.compute_slices if gpu_type else 7,
                 single_profile=span.mig_profile if span else node.mig_profile,
                 replicas=span.timeslice_replicas if span else 1,
@@ -88,11 +91,12 @@ def hardware_of(cluster: Cluster, names: Collection[str]) -> Hardware:
     rows = Node.objects.filter(cluster=cluster, name__in=names).select_related("pool__gpu_type")
     for node in rows.order_by("first_seen_at"):
         nodes[node.name].append(node)
-    ids = [node.pk for found in nodes.values() for node in found]
+    name_of = {node.pk: node.name for found in nodes.values() for node in found}
+    ids = list(name_of)
     spans: dict[UUID, list[CapacitySpan]] = defaultdict(list)
     for span in CapacitySpan.objects.filter(node_id__in=ids).select_related("gpu_type").order_by("started_at"):
         spans[span.node_id].append(span)
-    devices: dict[UUID, list[Device]] = defaultdict(list)
+    devices: dict[str, list[Device]] = defaultdict(list)
     for device in Device.objects.filter(node_id__in=ids):
-        devices[device.node_id].append(device)
+        devices[name_of[device.node_id]].append(device)
     return Hardware(nodes, spans, devices, {})

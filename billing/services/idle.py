@@ -22,10 +22,8 @@ from django.db.models import Q
 from billing.metering.idle import Piece, Promise, Reason, Stretch, cut_to, split_idle
 from billing.models import BlockedHour, IdleHour
 from billing.services.idle_facts import Facts, Group, Held, Moment, facts_of, spelled
-from infra.models import GPUType, Node
+from infra.models import GPUType
 from infra.models.hardware import SharingMode
-from infra.pod_devices import GPU, mig_profile
-from infra.quantity import parse_quantity, whole
 from infra.shares import CARD, floor_millionths, mig_share
 from portal.kernel.clock import HOUR, Interval, epoch_ms
 from portal.kernel.ids import uuid7
@@ -136,7 +134,7 @@ def _pieces(one: Moment, facts: Facts) -> tuple[Piece, ...]:
         return cut_to(_cards(node_id, held, facts), one.idle)
     if sharing == SharingMode.MIG:
         gpu_type = facts.types.get(type_id) if type_id else None
-        return cut_to(_slices(facts.nodes[node_id], gpu_type, held), one.idle)
+        return cut_to(_slices(one.layout, gpu_type, held), one.idle)
     return (Piece(one.idle),)
 
 
@@ -162,21 +160,19 @@ def _zone_of(held: list[Held]) -> str:
     return "" if not zones else zones.pop() if len(zones) == 1 and "" not in zones else "?"
 
 
-def _slices(node: Node, gpu_type: GPUType | None, held: list[Held]) -> Iterable[Piece]:
+def _slices(layout: Mapping[str, int], gpu_type: GPUType | None, held: list[Held]) -> Iterable[Piece]:
     """The free slices of each profile that the node is cut into."""
     if gpu_type is None or not gpu_type.compute_slices:
         return
     used: dict[str, int] = defaultdict(int)
     for one in held:
         used[spelled(one.profile)] += 1
-    for resource, amount in (node.capacity or node.allocatable).items():
-        profile = mig_profile(resource) or (node.mig_profile if resource == GPU else "")
-        number = whole(parse_quantity(str(amount)))
-        if profile:
-            profile = spelled(profile)
+    for name, number in layout.items():
+        if name:
+            profile = spelled(name)
             unit = floor_millionths(mig_share(profile, gpu_type.compute_slices))
             yield Piece(max(0, number - used[profile]) * unit, profile=profile, unit=unit)
-        elif resource == GPU:
+        else:
             yield Piece(max(0, number - used[""]) * CARD)
 
 

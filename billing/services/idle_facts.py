@@ -28,7 +28,7 @@ Group = tuple[UUID, UUID | None, str]
 class Moment(NamedTuple):
     """A node that did not change from ``start`` to ``end`` (ms): its idle and stranded amounts, millionths of a card.
 
-    ``holders``: whether any pod held a part of it.
+    ``holders``: whether any pod held a part of it. ``layout``: how its cards were cut up (MIG): profile → instances.
     """
 
     group: Group
@@ -40,6 +40,7 @@ class Moment(NamedTuple):
     idle: int
     stranded: int
     holders: bool
+    layout: Mapping[str, int]
 
 
 class Held(NamedTuple):

@@ -16,7 +16,7 @@ from datetime import datetime
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Count, Max, Min, Q
+from django.db.models import Case, Count, F, Max, Min, Q, When
 
 from billing.models import DeviceAllocation, MeterProgress
 from billing.services.allocations import Change, allocations_update
@@ -97,6 +97,8 @@ def meter_cluster(
             return Metered(rows, final, done=False)
         with scope():
             progress = _lock(cluster)
+            if progress.metered_from is None and _first_hour(cluster) is None:
+                return Metered(rows, _nothing_until(progress, final))
             window = _next_window(cluster, progress, final)
             if window is None:
                 return Metered(rows, progress.final_until)
@@ -158,11 +160,13 @@ Stretches = dict[UUID, tuple[datetime, datetime | None]]
 
 
 def _changed_nodes(cluster: Cluster, seq: int) -> Stretches:
-    """Spans that are new or changed since. One that was rebuilt from history has ended, and was never changed: only its
-    own time is touched. Any other touches all that follows."""
+    """Spans that are new or changed since. One that was known, and has ended since, touches nothing before its end: a
+    node is in one state for months. One that was rebuilt from history has ended, and was never changed: only its own
+    time is touched. Any other touches all that follows."""
     spans = CapacitySpan.objects.filter(cluster=cluster, changed_seq__gt=seq).values_list("node_id")
     past = Q(source=EvidenceSource.RETROACTIVE, ended_at__isnull=False)
-    rows = spans.annotate(first=Min("started_at"), last=Max("ended_at"), other=Count("pk", filter=~past))
+    begin = Case(When(began_seq__lte=seq, ended_at__isnull=False, then=F("ended_at")), default=F("started_at"))
+    rows = spans.annotate(first=Min(begin), last=Max("ended_at"), other=Count("pk", filter=~past))
     return {node: (first, None if other else last) for node, first, last, other in rows}
 
 
@@ -234,6 +238,14 @@ def _next_window(cluster: Cluster, progress: MeterProgress, final: datetime) -> 
     if start is None or start >= final:
         return None
     return Interval(start, min(final, start + HOUR * _chunk_hours(cluster, start)))
+
+
+def _nothing_until(progress: MeterProgress, final: datetime) -> datetime:
+    """A cluster that never had a card: that is known, too, and final. What is heard of that time later is late."""
+    if progress.final_until is None or progress.final_until < final:
+        progress.final_until, progress.updated_at = final, utcnow()
+        progress.save()
+    return progress.final_until
 
 
 def _first_hour(cluster: Cluster) -> datetime | None:

@@ -35,9 +35,11 @@ from infra.kube.errors import (
     clean,
 )
 
+# Quantities hold no spaces. With them a message that somebody made for it would be read in as many ways as it has
+# beginnings, and what a tenant cluster's events say its administrators write.
 _QUOTA = re.compile(
-    r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.+), "
-    r"used: (?P<used>.+), limited: (?P<limited>.+)$"
+    r"exceeded quota: (?P<quota>[^,:]+), requested: (?P<requested>\S+), "
+    r"used: (?P<used>\S+), limited: (?P<limited>\S+)"
 )
 _QUOTA_UNSPECIFIED = re.compile(r"failed quota: (?P<quota>[^:]+): must specify (?P<what>.+)$")
 _RBAC = re.compile(r'User "[^"]*" cannot (?P<verb>\S+) (?:resource|path) "(?P<resource>[^"]*)"')

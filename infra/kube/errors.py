@@ -20,7 +20,8 @@ _SECRETS = (
     re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}"),
     re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]*){0,2}"),
     re.compile(r"-----BEGIN [A-Z ]+-----.*?(-----END [A-Z ]+-----|$)", re.DOTALL),
-    re.compile(r"(?<=//)[^/@\s]+:[^/@\s]+(?=@)"),
+    # The first colon only, or a text of many colons is tried at each of them.
+    re.compile(r"(?<=//)[^/@:\s]*:[^/@\s]+(?=@)"),
 )
 
 

@@ -196,8 +196,14 @@ class CapacitySpan(Global):
     timeslice_replicas = models.PositiveIntegerField(
         default=1, help_text="Time-slicing: how many pods shared a card of the node."
     )
+    mig_layout = models.JSONField(
+        default=dict, blank=True, help_text='MIG: profile → its instances on the node; "": cards that were not cut.'
+    )
     source = models.CharField(max_length=12, default="watch")
     changed_seq = models.BigIntegerField(default=0)
+    began_seq = models.BigIntegerField(
+        null=True, blank=True, help_text="The change since which its state is what it is; empty: not known."
+    )
 
     class Meta:
         constraints = [

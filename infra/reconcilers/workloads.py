@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from infra.evidence import Owner
 from infra.kube.client import KubeClient
 from infra.kube.errors import Forbidden, NotFound
@@ -14,6 +16,8 @@ from portal.kernel.workqueue import Claimed, Done, Mark, Outcome, RetryAfter
 
 KIND = "workloads"
 _AT_ONCE = 100
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+"""What a controller can be called. Whoever makes a pod names its owner, and the API server takes any text."""
 
 
 @ticks.every(60, "infra.workloads.read")
@@ -47,6 +51,9 @@ def _read(client: KubeClient, owner: Owner, namespace: str) -> OwnerSight:
     sight = OwnerSight(
         uid=owner.uid, kind=owner.kind, namespace=namespace, name=owner.name, state=OwnerSight.State.SEEN
     )
+    if _NAME.fullmatch(owner.name) is None:
+        sight.state = OwnerSight.State.GONE
+        return sight
     try:
         found = client.get(READABLE[owner.kind], owner.kind, owner.name, namespace, metadata_only=True)
     except Forbidden:

@@ -14,7 +14,8 @@ from infra.services.changes import Changes, lock_changes
 
 @dataclass(frozen=True, slots=True)
 class InService:
-    """What a :class:`~infra.models.CapacitySpan` says, without its times. ``devices``: UUIDs of unavailable cards."""
+    """What a :class:`~infra.models.CapacitySpan` says, without its times. ``devices``: UUIDs of unavailable cards.
+    ``mig_layout``: sorted pairs, see :func:`infra.node_reading.mig_layout`."""
 
     gpu_type_id: UUID | None
     sharing: str
@@ -27,11 +28,14 @@ class InService:
     overcommit_percent: int = 100
     mig_profile: str = ""
     timeslice_replicas: int = 1
+    mig_layout: tuple[tuple[str, int], ...] = ()
 
     def fields(self) -> dict[str, object]:
         """The span's fields."""
         values = asdict(self)
-        return values | {"unavailable_devices": list(values.pop("devices"))}
+        return values | {
+            "unavailable_devices": list(values.pop("devices")), "mig_layout": dict(self.mig_layout)
+        }  # fmt: skip
 
 
 def state_of(span: CapacitySpan) -> InService:
@@ -48,6 +52,7 @@ def state_of(span: CapacitySpan) -> InService:
         span.overcommit_percent,
         span.mig_profile,
         span.timeslice_replicas,
+        tuple(sorted(span.mig_layout.items())),
     )
 
 
@@ -68,12 +73,13 @@ def capacity_set(node: Node, state: InService | None, *, at: datetime, changes: 
     if wanted is not None and state_of(span) == wanted:
         return False
     at = max(at, span.started_at)
+    span.changed_seq = changes.draw()
     if wanted is not None and at == span.started_at:
         for name, value in wanted.fields().items():
             setattr(span, name, value)
+        span.began_seq = span.changed_seq
     else:
         span.ended_at = at
-    span.changed_seq = changes.draw()
     span.save()
     if wanted is not None and span.ended_at is not None:
         _open(node, wanted, at, changes, source)
@@ -81,12 +87,14 @@ def capacity_set(node: Node, state: InService | None, *, at: datetime, changes: 
 
 
 def _open(node: Node, state: InService, at: datetime, changes: Changes, source: str) -> None:
+    seq = changes.draw()
     CapacitySpan.objects.create(
         cluster_id=node.cluster_id,
         node=node,
         started_at=at,
         source=source,
-        changed_seq=changes.draw(),
+        changed_seq=seq,
+        began_seq=seq,
         **state.fields(),
     )
 

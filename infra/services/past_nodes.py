@@ -111,6 +111,7 @@ def _in_service(
         overcommit_percent=max((overcommit_percent(mib, facts.memory_mib or mib) for _, mib in listed), default=100),
         mig_profile=facts.mig_profile,
         timeslice_replicas=facts.timeslice_replicas,
+        mig_layout=facts.mig_layout,
     )
     watched = next((span for span in spans if span.source != EvidenceSource.RETROACTIVE), None)
     if watched is None or node is None or _tells_sharing(facts, piece.state, history):
@@ -127,7 +128,7 @@ def _in_service(
         InService(
             seen.gpu_type_id, seen.sharing, None, seen.cards, unavailable, facts.reason[:200] if unavailable else "",
             facts.ready is None, overcommit_percent=seen.overcommit_percent, mig_profile=seen.mig_profile,
-            timeslice_replicas=seen.timeslice_replicas,
+            timeslice_replicas=seen.timeslice_replicas, mig_layout=seen.mig_layout,
         ),
         facts,
     )  # fmt: skip

@@ -144,6 +144,7 @@ def _seen(
         overcommit_percent=node_overcommit(row, gpu_type, facts.sharing),
         mig_profile=facts.mig_profile,
         timeslice_replicas=facts.timeslice_replicas,
+        mig_layout=facts.mig_layout,
     )
     state = with_faults(row, state, [card.uuid for card in facts.registered if not card.healthy])
     at = _came(facts, sight.seen_at, last_proof) if fresh else _since(facts, was_ready, sight)

@@ -17,6 +17,7 @@ from tenants.api import serializers as shapes
 from tenants.api.parsers import YamlTextParser
 from tenants.api.views import TeamView, flag
 from tenants.manifest import to_yaml
+from tenants.manifest.loading import MAX_BYTES
 from tenants.models import DeploymentEvent, ModelDeployment
 from tenants.permissions import Perm
 from tenants.selectors.deployments import deployment_detail, deployment_get, deployments_page
@@ -57,11 +58,15 @@ class ManifestView(TeamView):
         """The body: text (YAML) or data (JSON).
 
         Raises:
-            BadRequest: it is no mapping.
+            BadRequest: it is no mapping. Invalid: it is longer than a manifest may be.
         """
         data: Any = request.data
         if not isinstance(data, str | dict):
             raise BadRequest("The body must be one ModelDeployment manifest, as a JSON object or as YAML.")
+        # Of a text the reader itself says so, of data it can't: how long a manifest takes to check depends on it.
+        if isinstance(data, dict) and len(request.body) > MAX_BYTES:
+            size = len(request.body)
+            raise Invalid(f"The manifest is {size:,} bytes long; at most {MAX_BYTES:,} are read. Split it up.")
         return data
 
     def apply(self, request: Request, tenant: str, **options: Any) -> Response:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import IO, Any
 
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import BaseParser
 
@@ -21,9 +23,15 @@ class YamlTextParser(BaseParser):
 
         Raises:
             ParseError: it is not UTF-8, or holds a NUL.
+            RequestDataTooBig: it is larger than any body may be; no more of it is read (a 413).
         """
+        # Of a body that is no JSON and no form, REST framework hands on the stream itself, which knows no limit.
+        limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        body = stream.read(limit + 1)
+        if len(body) > limit:
+            raise RequestDataTooBig
         try:
-            text: str = stream.read().decode("utf-8")
+            text: str = body.decode("utf-8")
         except UnicodeDecodeError as error:
             raise ParseError("The body is not UTF-8.") from error
         if not storable(text):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from infra.quantity import parse_quantity
+from infra.quantity import INT64_MAX, parse_quantity
 from infra.shares import PARTS
 from tenants.manifest.reading import DNS_LABEL, Errors, Reader, kind_of
 from tenants.manifest.tree import Container, DeviceAsk, EnvVar, KeyRef, Member, Pairs, Role, Share, Template
@@ -263,5 +263,8 @@ def _quantity(reader: Reader, key: str, text: str) -> Fraction | None:
         return None
     if amount <= 0:
         errors.add(reader.at(key), f"{key} {text} is not above zero; ask for something, or leave it out.")
+        return None
+    if amount > INT64_MAX:  # what Kubernetes counts with; beyond it figures are not even printed
+        errors.add(reader.at(key), f"{key} {text[:40]} is more than can be counted; ask for less.")
         return None
     return amount

@@ -20,6 +20,7 @@ KIND = "ModelDeployment"
 COST_CODE_ANNOTATION = "aifactory.dev/cost-code"
 RESERVED_PREFIXES = ("modelplane.ai/", "aifactory.dev/", "kubernetes.io/", "app.kubernetes.io/managed-by")
 MAX_REPLICAS = 100
+MAX_SELECTORS = 64
 
 # What a typed compiler says of a selector: None, or (line, column, sentence); line and column from 1.
 SelectorCheck = Callable[[str], tuple[int, int, str] | None]
@@ -38,10 +39,23 @@ def parse_manifest(source: str | Mapping[str, Any] | Document, *, check: Selecto
         source = load_document(source)
     document = source if isinstance(source, Document) else Document(source)
     errors = Errors(document.positions)
-    manifest = _read(document.data, errors, check)
+    manifest = _read(document.data, errors, _some(check) if check is not None else None)
     if errors.found:
         raise ManifestInvalid(errors.in_order())
     return manifest
+
+
+def _some(check: SelectorCheck) -> SelectorCheck:
+    """The check, for no more different selectors than a manifest may have: each takes its time."""
+    seen: set[str] = set()
+
+    def one(expression: str) -> tuple[int, int, str] | None:
+        seen.add(expression)
+        if len(seen) > MAX_SELECTORS:
+            return 1, 1, f"it is one of more than {MAX_SELECTORS} different selectors, which is more than are read."
+        return check(expression)
+
+    return one
 
 
 def _read(data: Any, errors: Errors, check: SelectorCheck | None) -> Manifest:

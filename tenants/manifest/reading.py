@@ -194,6 +194,8 @@ class Reader:
     def done(self) -> None:
         """Name each field that was not asked for, with the nearest known name."""
         for key in self._data:
+            if len(self.errors.found) >= MAX_ERRORS:
+                return  # no more is told, and each name costs a search for the nearest
             if key not in self._known:
                 self.errors.add(
                     self.at(str(key)),

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from uuid import UUID
 
-from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db import InterfaceError, InternalError, OperationalError, connection, transaction
 
 from portal.kernel.metrics.instruments import RECONCILE_SECONDS
 from portal.kernel.workqueue.claims import Claimed, LeaseLost, claim, due_ids
@@ -159,7 +159,7 @@ def _release(item: Claimed, *, delay: float | None, attempts: int, message: str)
     while True:
         try:
             _finished(item, delay=delay, attempts=attempts, message=message)
-        except (OperationalError, InterfaceError):
+        except (OperationalError, InterfaceError, InternalError):  # the last: a standby, which only reads
             if connection.in_atomic_block or time.monotonic() > deadline:
                 raise
             connection.close()

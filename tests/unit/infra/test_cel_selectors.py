@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from infra.cel import Answer, Device, Match, Reference, SelectorError, Version, compile_selector
 from infra.cel import budget as cel_budget
+from infra.cel.selector import MAX_PATTERNS, pattern_weight
 
 DATA = Path(__file__).parents[2] / "data"
 ROWS = json.loads((DATA / "cel-selectors.json").read_text())
@@ -263,3 +264,22 @@ def test_a_device_of_another_shape_is_refused_by_name() -> None:
         Device.from_manifest({"driver": "d", "capacity": {"m": {"amount": "1"}}})
     with pytest.raises(ValueError, match="driver"):
         Device.from_manifest({"attributes": {}})
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"\pL{1,100}", r"(\pL{1,100}){1,10}", r"(x|\pL|\PN|\pS){40}", "[a-z]{1000}{3}", r"((\W{20}){20}){20}"]
+)
+def test_a_pattern_that_takes_long_to_compile_is_not_compiled(pattern: str) -> None:
+    name = 'device.attributes["gpu.nvidia.com"].productName'
+    with pytest.raises(SelectorError, match="too long to compile") as refused:
+        compile_selector(f"true || {name}.matches({json.dumps(pattern)})")
+    assert refused.value.line == 1
+    several = " || ".join(f'{name}.matches("{number}[0-9]{{1,25}}")' for number in range(4))
+    compile_selector(several)
+    with pytest.raises(SelectorError, match="too long to compile"):
+        compile_selector(" || ".join([several] * 2))
+
+
+@pytest.mark.parametrize("pattern", ["^NVIDIA-H[0-9]{3}.*$", "^(H100|H200|GB200).*(SXM|PCIe|NVL)$", r"\pL+", "a{0}"])
+def test_patterns_that_people_write_are_light(pattern: str) -> None:
+    assert pattern_weight(pattern) < MAX_PATTERNS / 10
