@@ -55,7 +55,8 @@ class NodeFacts:
     ``whole``, ``hami``, ``mig`` or ``timeslice``. ``memory_mib``: physical memory of a card, 0 = not known.
     ``ready``: None = Unknown. ``ready_since``: when the condition became what it is.
     ``mig_profile``: strategy single; then ``nvidia.com/gpu`` counts slices of it. ``timeslice_replicas``: pods that
-    share a time-sliced card (label ``nvidia.com/gpu.replicas`` of GPU feature discovery).
+    share a time-sliced card (label ``nvidia.com/gpu.replicas`` of GPU feature discovery; where slices are time-sliced,
+    times the slices of a card).
     """
 
     uid: str
@@ -242,6 +243,8 @@ def _cards(facts: NodeFacts, annotations: Mapping[str, str]) -> NodeFacts:
         return _hami(replace(facts, sharing="hami"), registered, register_error, cordoned(annotations), labelled)
     if single_profile:
         per_card = instances_per_card(single_profile, product, memory)
+        if facts.timeslice_replicas > 1:
+            return _sliced_slices(facts, shown, labelled, per_card)
         slices = max(shown, labelled)
         usable = count(facts.allocatable, GPU)
         return replace(facts, sharing="mig", cards=-(-slices // per_card), unavailable=(slices - usable) // per_card)
@@ -261,6 +264,21 @@ def _cards(facts: NodeFacts, annotations: Mapping[str, str]) -> NodeFacts:
     others = [key for key in facts.capacity if is_gpu(key)]
     cards = sum(count(facts.capacity, key) for key in others)
     return replace(facts, cards=cards, unavailable=max(0, cards - sum(count(facts.allocatable, key) for key in others)))
+
+
+def _sliced_slices(facts: NodeFacts, shown: int, labelled: int, per_card: int) -> NodeFacts:
+    """MIG strategy single, and each slice time-sliced: what a pod holds is its part of a slice's part of a card."""
+    replicas = facts.timeslice_replicas
+    slices = labelled or -(-shown // replicas)
+    usable = -(-(count(facts.allocatable, GPU) + count(facts.allocatable, GPU_SHARED)) // replicas)
+    return replace(
+        facts,
+        sharing="timeslice",
+        cards=-(-slices // per_card),
+        unavailable=max(0, slices - usable) // per_card,
+        mig_profile="",
+        timeslice_replicas=replicas * per_card,
+    )
 
 
 def _mixed(facts: NodeFacts, profiles: set[str], labelled: int) -> NodeFacts:

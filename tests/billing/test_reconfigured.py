@@ -40,9 +40,11 @@ def cluster() -> Cluster:
     return cluster
 
 
-def see(cluster: Cluster, product: str, hours: int, devices: int, *, replicas: int = 1) -> None:
-    """The node says that it has so many ``nvidia.com/gpu``, of that product; ``replicas`` of them are one card."""
-    amount = {"nvidia.com/gpu": str(devices)}
+def see(
+    cluster: Cluster, product: str, hours: int, devices: int, *, replicas: int = 1, resource: str = "nvidia.com/gpu"
+) -> None:
+    """The node says that it has so many devices of that product; ``replicas`` of them are one card, or one slice."""
+    amount = {resource: str(devices)}
     thing: dict[str, Any] = {
         "metadata": {
             "name": "n", "uid": "uid-n", "resourceVersion": str(100 + hours),
@@ -72,10 +74,11 @@ def metered(cluster: Cluster) -> dict[str, tuple[str, str, int]]:
     return found
 
 
-def pod(name: str, start: int, end: int | None) -> Any:
+def pod(name: str, start: int, end: int | None, resource: str = "nvidia.com/gpu") -> Any:
     return pod_evidence(
-        name, namespace="v", node="n", start=T0 + start * HOUR, end=None if end is None else T0 + end * HOUR, gpu=1
-    )
+        name, namespace="v", node="n", start=T0 + start * HOUR, end=None if end is None else T0 + end * HOUR,
+        **{"gpu" if resource == "nvidia.com/gpu" else resource: 1},
+    )  # fmt: skip
 
 
 def test_a_whole_card_stays_whole_when_the_node_is_cut_afterwards(cluster: Cluster) -> None:
@@ -116,3 +119,13 @@ def test_who_shared_a_card_with_three_keeps_a_quarter_when_more_share_it_afterwa
     assert metered(cluster) == {
         "before": ("timeslice", "", 250_000), "after": ("timeslice", "", 100_000), "alone": ("whole", "", 1_000_000),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "nvidia.com/gpu.shared"])
+def test_who_shares_a_slice_holds_a_part_of_its_part(cluster: Cluster, resource: str) -> None:
+    see(cluster, SINGLE, 0, 7)
+    observe(cluster, pod("before", 1, 4))
+    see(cluster, f"{SINGLE}-SHARED", 5, 14, replicas=2, resource=resource)
+    observe(cluster, pod("before", 1, 4), pod("after", 6, 8, resource))
+    assert metered(cluster) == {"before": ("mig", "1g.10gb", 142_857), "after": ("timeslice", "", 71_428)}
+    assert [(span.cards, span.unavailable_cards) for span in CapacitySpan.objects.all()] == [(1, 0), (1, 0)]
