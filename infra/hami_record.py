@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from infra.evidence import PodEvidence
+from infra.hami_register import MOST_MIB
 from infra.pod_devices import HAMI_SCHEDULER
 
 HAMI_ALLOCATED = "hami.io/vgpu-devices-allocated"
@@ -97,8 +98,7 @@ def _grant(part: str) -> tuple[HamiGrant, ...]:
         return ()
     if not (memory + cores).isascii() or not memory.isdecimal() or not cores.isdecimal():
         raise ValueError(f"HAMi device {part!r}: memory and cores are whole numbers, not {memory!r} and {cores!r}")
-    # HAMi#1181: an underflow once wrote 17592186044134 MiB.
-    if int(memory) > 1 << 24 or int(cores) > 100:
+    if int(memory) > MOST_MIB or int(cores) > 100:
         raise ValueError(f"HAMi device {part!r}: {memory} MiB and {cores} % are out of range for one card")
     card, slot = _card_and_slot(uuid)
     return (HamiGrant(card, vendor, int(memory), int(cores), slot),)

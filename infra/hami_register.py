@@ -14,9 +14,11 @@ from typing import Any
 
 REGISTER = "hami.io/node-nvidia-register"
 CORDON = "hami.io/device-cordon"
-_LONGEST_UUID, _MOST, _MOST_MIB = 80, 32_767, 1 << 24
-"""Characters of a card's identity; its index, slots and percent of cores; its MiB. Beyond that a register is wrong (an
-underflow, say), and would keep the whole cluster's nodes from being stored."""
+MOST_MIB = 1 << 24
+"""MiB of a card. What says more is wrong: an underflow once wrote 17592186044134 MiB (HAMi#1181)."""
+_LONGEST_UUID, _MOST = 80, 32_767
+"""Characters of a card's identity; its index, slots and percent of cores. Beyond that a register would keep the whole
+cluster's nodes from being stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ def parse_register(text: str) -> tuple[RegisteredCard, ...]:
             raise ValueError(f"card {card.uuid} is registered twice")
         if len(card.uuid) > _LONGEST_UUID:
             raise ValueError(f"card {card.uuid[:_LONGEST_UUID]}…: its name is longer than that of any card")
-        if max(card.index, card.slots, card.cores) > _MOST or card.memory_mib > _MOST_MIB:
+        if max(card.index, card.slots, card.cores) > _MOST or card.memory_mib > MOST_MIB:
             raise ValueError(f"card {card.uuid}: {card.memory_mib} MiB, {card.cores} % of cores, {card.slots} slots or "
                              f"index {card.index} is out of range for one card")  # fmt: skip
         seen.add(card.uuid)

@@ -51,13 +51,9 @@ def collect() -> Iterator[Metric]:
         "From when on it is told that they end: a renewal that works has happened by then.",
         ("cluster",),
         [
-            (
-                (one.slug,),
-                warn_from(one.credential_issued_at, one.credential_expires_at).timestamp()
-                if one.credential_expires_at
-                else None,
-            )
+            ((one.slug,), warn_from(one.credential_issued_at, one.credential_expires_at).timestamp())
             for one in clusters
+            if one.credential_expires_at
         ],
     )
     targets = WatchTarget.objects.filter(cluster__abandoned_at__isnull=True).order_by("cluster__slug", "resource")

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from infra.card_catalogue import architecture_of, instances_per_card, known_card, split_product
-from infra.hami_register import REGISTER, RegisteredCard, cordoned, parse_register
+from infra.hami_register import MOST_MIB, REGISTER, RegisteredCard, cordoned, parse_register
 from infra.health import Finding, node_findings
 from infra.pod_devices import GPU, GPU_SHARED, MIG_PREFIX, is_gpu, mig_profile
 from infra.quantity import parse_quantity, whole
@@ -42,8 +42,8 @@ LABEL_PREFIXES = (
 )
 _GFD = "nvidia.com/gpu."
 _SHARES = re.compile(r"nvidia\.com/gpu(mem|mem-percentage|cores)")
-MOST, MOST_MIB = 1_000_000, 1 << 24
-"""Cards of a node, or pods that share one; MiB of a card. Labels and resources may say anything: a number that the
+MOST = 1_000_000
+"""Cards of a node, or pods that share one. Labels and resources may say anything: a number that the
 database's integers don't hold would keep the whole cluster's nodes from being stored, and its hours from summing."""
 
 
@@ -244,17 +244,14 @@ def _cards(facts: NodeFacts, annotations: Mapping[str, str]) -> NodeFacts:
     if single_profile:
         per_card = instances_per_card(single_profile, product, memory)
         if facts.timeslice_replicas > 1:
-            return _sliced_slices(facts, shown, labelled, per_card)
+            return _time_sliced(facts, shown, labelled, per_card)
         slices = max(shown, labelled)
         usable = count(facts.allocatable, GPU)
         return replace(facts, sharing="mig", cards=-(-slices // per_card), unavailable=(slices - usable) // per_card)
     if any(count(facts.capacity, MIG_PREFIX + profile) for profile in profiles):
         return _mixed(facts, profiles, labelled)
-    replicas = facts.timeslice_replicas
-    if replicas > 1 or count(facts.capacity, GPU_SHARED):
-        cards = labelled or -(-shown // replicas)
-        usable = count(facts.allocatable, GPU) + count(facts.allocatable, GPU_SHARED)
-        return replace(facts, sharing="timeslice", cards=cards, unavailable=max(0, cards - -(-usable // replicas)))
+    if facts.timeslice_replicas > 1 or count(facts.capacity, GPU_SHARED):
+        return _time_sliced(facts, shown, labelled)
     if GPU not in facts.capacity and labelled:
         # No device plugin speaks for the cards (they are handed out by DRA, or it has not started): not a fault.
         return replace(facts, cards=labelled)
@@ -266,8 +263,9 @@ def _cards(facts: NodeFacts, annotations: Mapping[str, str]) -> NodeFacts:
     return replace(facts, cards=cards, unavailable=max(0, cards - sum(count(facts.allocatable, key) for key in others)))
 
 
-def _sliced_slices(facts: NodeFacts, shown: int, labelled: int, per_card: int) -> NodeFacts:
-    """MIG strategy single, and each slice time-sliced: what a pod holds is its part of a slice's part of a card."""
+def _time_sliced(facts: NodeFacts, shown: int, labelled: int, per_card: int = 1) -> NodeFacts:
+    """Cards that pods share in turns. With several slices ``per_card`` (MIG strategy single) each slice is shared so,
+    and what a pod holds is its part of a slice's part of a card."""
     replicas = facts.timeslice_replicas
     slices = labelled or -(-shown // replicas)
     usable = -(-(count(facts.allocatable, GPU) + count(facts.allocatable, GPU_SHARED)) // replicas)

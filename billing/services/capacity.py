@@ -323,27 +323,33 @@ def _capacity(span: Span, part: Interval) -> Capacity:
 def _strand(spans: dict[UUID, list[Span]]) -> None:
     """Work out what each span's MIG geometry strands. One that does not say how its cards were cut up (it is from
     before that was kept) is taken to have been cut as its node is now."""
-    mig = {node_id for node_id, found in spans.items() if any(span.sharing == SharingMode.MIG for span in found)}
+    mig = [
+        (node_id, number, span)
+        for node_id, found in spans.items()
+        for number, span in enumerate(found)
+        if span.sharing == SharingMode.MIG
+    ]
     if not mig:
         return
     slices = dict(GPUType.objects.values_list("pk", "compute_slices"))
+    untold = {node_id for node_id, _, span in mig if not span.mig_layout}
     now = {
         node.pk: mig_layout(node.capacity or node.allocatable, node.mig_profile)
-        for node in Node.objects.filter(pk__in=mig)
+        for node in Node.objects.filter(pk__in=untold)
         if spans[node.pk][-1].sharing == SharingMode.MIG
     }
-    for node_id in mig:
-        for number, span in enumerate(spans[node_id]):
-            if span.sharing == SharingMode.MIG:
-                layout = span.mig_layout or now.get(node_id, {})
-                stranded = _stranded(span.cards, slices.get(span.gpu_type_id, 0) if span.gpu_type_id else 0, layout)
-                spans[node_id][number] = span._replace(mig_layout=layout, stranded=stranded)
+    for node_id, number, span in mig:
+        layout = span.mig_layout or now.get(node_id, {})
+        stranded = _stranded(span.cards, slices.get(span.gpu_type_id, 0) if span.gpu_type_id else 0, layout)
+        spans[node_id][number] = span._replace(mig_layout=layout, stranded=stranded)
 
 
 def _stranded(cards: int, slices: int, layout: Mapping[str, int]) -> int:
     """Millionths of the node's cards that its MIG geometry leaves unusable; 0 where the geometry is not known."""
+    if not slices:
+        return 0
     configured: dict[int, int] = defaultdict(int)
-    for profile, number in layout.items() if slices else ():
+    for profile, number in layout.items():
         # No profile: beside cards that are cut up, those that are not.
         configured[parse_mig(profile).compute_slices if profile else slices] += number
     if not configured:

@@ -61,8 +61,7 @@ def idle_write(
             wanted[one.group, one.hour]["lopsided"] += _lopsided(one, facts) * (one.end - one.start)
 
     def key(one: Moment) -> tuple[datetime, str]:
-        pool_id = facts.nodes[one.group[0]].pool_id
-        return one.hour, str(pool_id or "")
+        return one.hour, str(facts.pools[one.group[0]] or "")
 
     some = sorted((one for one in moments if one.idle), key=lambda one: (*key(one), one.start))
     for (hour, pool), found in groupby(some, key=key):

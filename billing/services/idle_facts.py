@@ -64,7 +64,7 @@ class Facts:
 
     held: dict[UUID, list[Held]] = field(default_factory=lambda: defaultdict(list))
     cards: dict[UUID, list[Device]] = field(default_factory=lambda: defaultdict(list))
-    nodes: dict[UUID, Node] = field(default_factory=dict)
+    pools: dict[UUID, UUID | None] = field(default_factory=dict)
     types: dict[UUID, GPUType] = field(default_factory=dict)
     promises: list[Promise] = field(default_factory=list)
     demands: dict[UUID | None, list[Demand]] = field(default_factory=lambda: defaultdict(list))
@@ -75,7 +75,7 @@ def facts_of(cluster_id: UUID, window: Interval, moments: Sequence[Moment]) -> F
     ids = {one.group[0] for one in moments if one.idle or one.stranded or one.holders}
     if not ids:
         return facts
-    facts.nodes = {node.pk: node for node in Node.objects.filter(pk__in=ids).defer("labels", "taints")}
+    facts.pools = dict(Node.objects.filter(pk__in=ids).values_list("pk", "pool_id"))
     facts.types = {row.pk: row for row in GPUType.objects.all()}
     zones = {pk: str(zone_id) for pk, zone_id in Tenant.objects.values_list("pk", "zone_id")}
     facts.demands = _demands(cluster_id, window, facts.types, zones)
@@ -83,7 +83,7 @@ def facts_of(cluster_id: UUID, window: Interval, moments: Sequence[Moment]) -> F
     mig = {
         one.group[0]
         for one in moments
-        if one.group[2] == SharingMode.MIG and one.idle and facts.nodes[one.group[0]].pool_id in facts.demands
+        if one.group[2] == SharingMode.MIG and one.idle and facts.pools[one.group[0]] in facts.demands
     }
     idle = {one.group[0] for one in moments if one.idle}
     reserved = _reserved(cluster_id, window, idle)

@@ -285,9 +285,8 @@ def pattern_weight(pattern: str) -> int:
 
 
 def _check_patterns(text: str, checked: wire.Checked) -> None:
-    patterns = list(literal_patterns(checked.expr))
     weight = 0
-    for node, pattern in patterns:
+    for node, pattern in literal_patterns(checked.expr):
         weight += pattern_weight(pattern)
         if weight > MAX_PATTERNS:
             line, column = checked.position(node, text)
@@ -297,7 +296,6 @@ def _check_patterns(text: str, checked: wire.Checked) -> None:
                 line,
                 column,
             )
-    for node, pattern in patterns:
         probe = _regex_probe().eval(data={"pattern": pattern})
         if probe.type().name() == "ERROR":
             line, column = checked.position(node, text)

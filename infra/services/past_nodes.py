@@ -125,10 +125,9 @@ def _in_service(
     free = facts.cards == facts.unavailable or not facts.cards
     unavailable = seen.cards if free else min(seen.cards, facts.unavailable if facts.cards == seen.cards else 0)
     return (
-        InService(
-            seen.gpu_type_id, seen.sharing, None, seen.cards, unavailable, facts.reason[:200] if unavailable else "",
-            facts.ready is None, overcommit_percent=seen.overcommit_percent, mig_profile=seen.mig_profile,
-            timeslice_replicas=seen.timeslice_replicas, mig_layout=seen.mig_layout,
+        replace(
+            seen, zone_id=None, unavailable_cards=unavailable, reason=facts.reason[:200] if unavailable else "",
+            lost=facts.ready is None, devices=(),
         ),
         facts,
     )  # fmt: skip

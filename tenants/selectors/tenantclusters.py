@@ -36,10 +36,9 @@ def tenant_cluster_on(tenant: Tenant, cluster_slug: str) -> TenantCluster:
 
 
 def tenant_cluster_gone(tenant: Tenant, cluster_slug: str) -> TenantCluster | None:
-    """The one that the tenant had there last, where it has none now."""
-    rows = TenantCluster.objects.filter(tenant=tenant, cluster__slug=cluster_slug).order_by("-created_at")
-    last = rows.select_related("cluster").first()
-    return last if last is not None and last.deleted_at is not None else None
+    """The last one that the tenant had there and that is gone."""
+    rows = TenantCluster.objects.filter(tenant=tenant, cluster__slug=cluster_slug, deleted_at__isnull=False)
+    return rows.order_by("-deleted_at").first()
 
 
 def tenant_cluster_parts(row: TenantCluster) -> QuerySet[QuotaAllotment]:

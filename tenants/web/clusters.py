@@ -118,10 +118,13 @@ def cluster(request: TeamRequest, cluster: str) -> HttpResponse:
 
     One that is gone leads to the list: whoever watched it being deleted reads that it is.
     """
-    with tenant_scope(request.tenant.pk):
-        gone = tenant_cluster_gone(request.tenant, cluster)
-    if gone is None:
+    try:
         return _page(request, cluster)
+    except NotFound:
+        with tenant_scope(request.tenant.pk):
+            gone = tenant_cluster_gone(request.tenant, cluster)
+        if gone is None:
+            raise
     left = (
         f"its host was given up. Left there: {'; '.join(gone.leftovers)}."
         if gone.leftovers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
 
 import pytest
 from django.db import connection
@@ -11,14 +10,10 @@ from django.db import connection
 from billing.models import CapacityHour
 from billing.services.metering import meter_again, meter_cluster
 from infra.models import CapacitySpan, Cluster
-from infra.node_reading import read_node
-from infra.services.changes import lock_changes
-from infra.watcher.items import NodeSight
-from infra.watcher.nodes import store_nodes
 from portal.kernel.clock import HOUR, Interval
 from portal.kernel.scoping import system_scope
 from tests.billing.factories import T0, make_cluster, set_watermark
-from tests.billing.test_reconfigured import LARGER, SINGLE, WHOLE, see
+from tests.billing.test_reconfigured import LARGER, SINGLE, WHOLE, see, tell
 
 pytestmark = pytest.mark.django_db
 
@@ -61,17 +56,7 @@ def test_a_card_that_is_cut_anew_strands_from_then_on(cluster: Cluster) -> None:
 def cut(cluster: Cluster, hours: int, **profiles: int) -> None:
     """The node says that it has so many slices of these profiles (MIG, strategy mixed) on a card."""
     amounts = {f"nvidia.com/mig-{name.replace('_', '.')}": str(number) for name, number in profiles.items()}
-    thing: dict[str, Any] = {
-        "metadata": {
-            "name": "n", "uid": "uid-n", "resourceVersion": str(100 + hours),
-            "labels": {"nvidia.com/gpu.product": WHOLE, "nvidia.com/gpu.memory": "81559", "nvidia.com/gpu.count": "1"},
-        },
-        "status": {"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]},
-    }  # fmt: skip
-    with system_scope("test"):
-        changes = lock_changes(cluster.pk)
-        store_nodes(cluster, [NodeSight(read_node(thing), T0 + hours * HOUR)], changes)
-        changes.save()
+    tell(cluster, hours, amounts, {"nvidia.com/gpu.product": WHOLE, "nvidia.com/gpu.count": "1"})
 
 
 def test_slices_of_several_profiles_strand_while_they_are_there(cluster: Cluster) -> None:

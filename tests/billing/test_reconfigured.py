@@ -44,14 +44,18 @@ def see(
     cluster: Cluster, product: str, hours: int, devices: int, *, replicas: int = 1, resource: str = "nvidia.com/gpu"
 ) -> None:
     """The node says that it has so many devices of that product; ``replicas`` of them are one card, or one slice."""
-    amount = {resource: str(devices)}
+    count = {"nvidia.com/gpu.count": str(devices // replicas), "nvidia.com/gpu.replicas": str(replicas)}
+    tell(cluster, hours, {resource: str(devices)}, {"nvidia.com/gpu.product": product} | count)
+
+
+def tell(cluster: Cluster, hours: int, amounts: dict[str, str], labels: dict[str, str]) -> None:
+    """The node has these resources and labels."""
     thing: dict[str, Any] = {
         "metadata": {
             "name": "n", "uid": "uid-n", "resourceVersion": str(100 + hours),
-            "labels": {"nvidia.com/gpu.product": product, "nvidia.com/gpu.memory": "81559",
-                       "nvidia.com/gpu.count": str(devices // replicas), "nvidia.com/gpu.replicas": str(replicas)},
+            "labels": {"nvidia.com/gpu.memory": "81559"} | labels,
         },
-        "status": {"capacity": amount, "allocatable": amount, "conditions": [{"type": "Ready", "status": "True"}]},
+        "status": {"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]},
     }  # fmt: skip
     with system_scope("test"):
         changes = lock_changes(cluster.pk)

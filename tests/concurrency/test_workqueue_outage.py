@@ -40,17 +40,16 @@ class Outage:
             cursor.execute("RESET ROLE; SELECT pg_terminate_backend(pg_backend_pid())")
 
 
-def run(reconcile: Callable[[Claimed], Outcome]) -> uuid.UUID:
-    """Mark something and have it reconciled; the item."""
+def run(reconcile: Callable[[Claimed], Outcome]) -> tuple[uuid.UUID, Outcome | None]:
+    """Mark something and have it reconciled; the item, and what came of it."""
     object_id = uuid.uuid4()
     register(KIND)(reconcile)
     try:
         mark(KIND, object_id)
         item = WorkItem.objects.get(object_id=object_id).pk
-        runner.run_item(item)
+        return item, runner.run_item(item)
     finally:
         unregister(KIND)
-    return item
 
 
 @pytest.mark.parametrize("where", ["while it writes", "after it has written"])
@@ -73,7 +72,8 @@ def test_a_lease_is_given_back_when_the_database_is_there_again(where: str, monk
     connection.close()
     assert WorkItem.objects.filter(lease_until__isnull=False).count() == 1, "without waiting it stays claimed"
 
-    row = WorkItem.objects.get(pk=run(reconcile))
+    item, _ = run(reconcile)
+    row = WorkItem.objects.get(pk=item)
     assert outage.left == 0, "it was tried until the database answered"
     assert row.lease_until is None
     if where == "while it writes":
@@ -82,3 +82,20 @@ def test_a_lease_is_given_back_when_the_database_is_there_again(where: str, monk
     else:
         assert row.attempts == 0
         assert row.next_attempt_at is None, "it is done"
+
+
+def test_a_lease_is_given_back_when_what_answers_writes_again() -> None:
+    """A fail-over at whose first moment a standby answers, which only reads."""
+
+    def reconcile(item: Claimed) -> Outcome:
+        with connection.cursor() as cursor:
+            cursor.execute("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")  # until the next connection
+        return Done()
+
+    try:
+        item, outcome = run(reconcile)
+    finally:
+        connection.close()
+    assert outcome == Done()
+    row = WorkItem.objects.get(pk=item)
+    assert (row.lease_until, row.next_attempt_at, row.attempts) == (None, None, 0)
